@@ -1,4 +1,4 @@
-"""What a claim is: a sentence of a paper as a value, with the program that measures it and the criterion fixed beforehand.
+"""What a claim is: a sentence of a paper, the program that measures it, and the criterion fixed beforehand.
 
 A room writes its claims in ``tenfold/<area>/claims.py`` as a tuple ``CLAIMS``. Each names the sentence, the paper's own
 figure and setting, a function ``measure(seed, scale)`` that returns numbers and curves, and the criteria that decide.
@@ -52,7 +52,7 @@ class Curve:
             numbers = tuple(float(value) for value in values)
             if not numbers or len(numbers) != len(self.x):
                 raise ValueError(
-                    f"Curve: {name} has {len(numbers)} values and x has {len(self.x)}; give as many, at least 1"
+                    f"Curve: {name} has {len(numbers)} values, x has {len(self.x)}; give as many, at least 1"
                 )
             object.__setattr__(self, name, numbers)
 
@@ -91,6 +91,8 @@ class Plot:
             raise ValueError(f"Plot: kind={self.kind!r} is not one of 'line', 'scatter', 'bar'")
         if not self.curves:
             raise ValueError(f"Plot {self.title!r} has no curve; give at least one")
+        if self.ticks is not None:
+            object.__setattr__(self, "ticks", tuple(self.ticks))
 
 
 @dataclass(frozen=True)
@@ -165,8 +167,8 @@ class Claim:
         paper: Authors, year, title and place (section, figure, table).
         published: The paper's own figure and the setting in which it was obtained.
         measure: Top-level function of an importable module: ``measure(seed, scale)`` with a seed from 0 and a scale of
-            ``SCALES`` gives a ``Measurement``. It runs alone in a worker process, with one thread; the global generators
-            of random, numpy and torch have been seeded with ``seed`` before.
+            ``SCALES`` gives a ``Measurement``. It runs alone in a worker process, with one thread; the global
+            generators of random, numpy and torch have been seeded with ``seed`` before.
         criteria: All must hold for the claim to hold.
         units: Unit of each number that has one.
         seeds: Number of seeds by scale; scales left out keep 2 (smoke), 3 (quick), 5 (full).
@@ -201,9 +203,7 @@ class Claim:
             raise ValueError(f"Claim {self.id}: expected={self.expected!r} is not one of 'holds', 'does not hold'")
         name = getattr(self.measure, "__qualname__", "")
         if not name or "<" in name:
-            raise ValueError(
-                f"Claim {self.id}: measure is {name or self.measure!r}; give a top-level function of a module"
-            )
+            raise ValueError(f"Claim {self.id}: measure={name or self.measure!r} is no top-level function of a module")
         wrong = {scale: count for scale, count in self.seeds.items() if scale not in SCALES or count < 1}
         if wrong:
             raise ValueError(f"Claim {self.id}: seeds={wrong} must give 1 or more for the scales {', '.join(SCALES)}")
