@@ -31,6 +31,9 @@ LAYOUTS = {
 }
 
 
+SPLIT = (5, 20)  # numbers of coefficients from which a polynomial is evaluated in two and in four chains
+
+
 def _known(*arguments: Any) -> bool:
     return arguments[0] in LAYOUTS and all(argument == arguments[0] for argument in arguments)
 
@@ -131,16 +134,31 @@ def exponent_and_mantissa(typingctx, x, lowest):
 
 @intrinsic
 def polynomial(typingctx, x, coefficients):
-    """The polynomial with a constant tuple of coefficients, constant term first, by Horner's rule in multiply-adds."""
+    """The polynomial with a constant tuple of coefficients, constant term first, in multiply-adds.
+
+    Long ones are two or four interleaved Horner chains in x^2 or x^4: a single chain would wait for its own latency.
+    """
     if not (isinstance(coefficients, types.UniTuple) and _known(x, coefficients.dtype)):
         return None
 
     def codegen(context, builder, signature, arguments):
         value, table = arguments
+        count = len(coefficients)
+        chains = 1 if count < SPLIT[0] else 2 if count < SPLIT[1] else 4
+        terms = [builder.extract_value(table, power) for power in range(count)]
         fmuladd = _declared(builder, "llvm.fmuladd", value.type, 3)
-        result = builder.extract_value(table, len(coefficients) - 1)
-        for power in reversed(range(len(coefficients) - 1)):
-            result = builder.call(fmuladd, (result, value, builder.extract_value(table, power)))
-        return result
+        powers = [value]
+        while 2 ** len(powers) <= chains:
+            powers.append(builder.fmul(powers[-1], powers[-1]))
+        sums = []
+        for first in range(chains):
+            *rest, result = terms[first::chains]
+            for term in reversed(rest):
+                result = builder.call(fmuladd, (result, powers[-1], term))
+            sums.append(result)
+        for power in reversed(powers[:-1]):
+            half = len(sums) // 2
+            sums = [builder.call(fmuladd, (sums[i + half], power, sums[i])) for i in range(half)]
+        return sums[0]
 
     return x(x, coefficients), codegen

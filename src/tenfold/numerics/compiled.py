@@ -52,6 +52,11 @@ class ContentCache(FunctionCache):
         own = file_digest(self._py_func.__code__.co_filename)
         return (*super()._index_key(sig, codegen), own, inlined_digest())
 
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep the machine code on disk; a full disk costs the next process a compilation."""
+        with contextlib.suppress(OSError):
+            super().save_overload(sig, data)
+
 
 def _compiled(function: Callable[..., Any], **options: Any) -> Any:
     dispatcher = numba.njit(error_model="numpy", nogil=True, **options)(function)
@@ -70,7 +75,8 @@ def kernel(function: Callable[..., Any] | None = None, *, fastmath: bool | froze
             every sum.
 
     Returns:
-        The compiled function (a numba dispatcher; ``.py_func`` is the original).
+        The compiled function (a numba dispatcher; ``.py_func`` is the original). Decorate functions of a module, not
+        closures over other kernels: numba's cache would see a new function in each process.
 
     >>> import numpy as np
     >>> @kernel

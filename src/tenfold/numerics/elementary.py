@@ -1,11 +1,11 @@
 """Branch-free exp, log, tanh and their kin, which LLVM turns into vector instructions inside array loops.
 
 Each name ends in its precision: ``exp32`` takes and returns float32 (an argument of another type is converted),
-``exp64`` float64. Argument reduction is by powers of two, x = n log 2 + r for exp and x = m 2^n for log; the polynomials
-on the small remaining interval are interpolations at Chebyshev nodes in 50-digit arithmetic
+``exp64`` float64. Argument reduction is by powers of two, x = n log 2 + r for exp and x = m 2^n for log; the
+polynomials on the small remaining interval are interpolations at Chebyshev nodes in 50-digit arithmetic
 (``tests/numerics/derive_coefficients.py`` prints them).
 
-Errors against 50-digit arithmetic are at most 2 units in the last place for every function here (tested), subnormal
+Errors against 50-digit arithmetic are at most 2 units in the last place (3 for tanh; tested), subnormal
 results included. Infinities give the limits, NaN gives NaN, ``log`` of 0 is -inf and of a negative number NaN; nothing
 warns. They can be called from Python too, for a try: each call returns one number.
 

@@ -8,11 +8,12 @@ where P is one polynomial (degree 11 in float32, 24 in float64; ``tests/numerics
 
     Phi(-z) = erfcx(z / sqrt 2) exp(-z^2 / 2) / 2    and    Phi(-z) / phi(z) = sqrt(pi / 2) erfcx(z / sqrt 2),
 
-the second being Mills' ratio, so that no tail is formed by subtraction from one. The square in exp(-z^2 / 2) carries its
-rounding error along. Errors are at most 5 units in the last place (tested); infinities give the limits, NaN gives NaN.
+the second being Mills' ratio, so that no tail is formed by subtraction from one. The square in exp(-z^2 / 2) carries
+its rounding error along. Errors are at most 5 units in the last place (tested); infinities give
+the limits, NaN gives NaN.
 
->>> round(float(log_ndtr64(-30.0)), 9), float(ndtr64(0.0))
-(-454.321243956, 0.5)
+>>> round(float(log_ndtr64(-30.0)), 9), round(float(ndtr64(-1.0)), 12)
+(-454.321243956, 0.158655253931)
 """
 
 from __future__ import annotations
