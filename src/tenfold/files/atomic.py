@@ -49,7 +49,7 @@ def atomic_write(path: Location, content: bytes | str) -> Path:
 
 @contextlib.contextmanager
 def atomic_path(path: Location) -> Iterator[Path]:
-    r"""A temporary path beside `path`, of the same suffix, that takes its place when the block ends without an exception.
+    r"""A temporary path beside `path`, of the same suffix, that takes its place when the block ends without exception.
 
     Args:
         path: The file; missing parent folders are made, an existing file is replaced and keeps its permissions.
