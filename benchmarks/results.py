@@ -15,7 +15,7 @@ from benchmarks.measure import Row
 
 FOLDER = Path(__file__).parent
 KEPT = FOLDER / "results"
-COLUMNS = ("case", "contestant", "wall", "CPU", "spread", "memory", "ours/its wall", "ours/its CPU", "goal")
+COLUMNS = ("case", "contestant", "wall", "CPU", "spread (wall, CPU)", "memory", "ours/its wall", "ours/its CPU", "goal")
 
 
 def as_json(
@@ -52,7 +52,7 @@ def cells(row: Mapping[str, Any]) -> list[str]:
         row["contestant"] + (" *" if row["place"] == "own process" else ""),
         f"{duration(row['wall']['median'])} [{duration(row['wall']['low'])}, {duration(row['wall']['high'])}]",
         f"{duration(row['cpu']['median'])} [{duration(row['cpu']['low'])}, {duration(row['cpu']['high'])}]",
-        f"{row['wall']['spread']:.0%}",
+        f"{row['wall']['spread']:.0%}, {row['cpu']['spread']:.0%}",
         "" if row["memory"] is None else size(row["memory"]),
         ratio(row["wall_ratio"]),
         ratio(row["cpu_ratio"]),
@@ -112,7 +112,7 @@ def markdown(documents: Iterable[Mapping[str, Any]]) -> str:
         "",
         "Written by `python -m benchmarks AREA --update-results`; do not edit. Contestants take turns on one machine.",
         "Times are of one call: the median over the turns and, in brackets, the extremes; spread is the interquartile",
-        "range of the wall time over its median; memory is what one call adds to the resident memory at its highest.",
+        "range over the median; memory is what one call adds to the resident memory at its highest.",
         "Ratios are Tenfold's time divided by the contestant's, turn by turn: below 1 Tenfold is the faster.",
         "A star marks a contestant in a process of its own.",
     ]
