@@ -1,0 +1,127 @@
+r"""Expectations under a mixture whose logits gradient combines the pathwise and the score estimator.
+
+Moving mass from one mode to another by the quantile transform sweeps it through the gap between them, so the variance of
+the pathwise logits gradient grows like the inverse density there; the score ``(f(x) - b)(r_k(x) - pi_k)`` does not care
+for gaps but for the size of ``f``. Both are unbiased, hence so is ``lambda * pathwise + (1 - lambda) * score`` for every
+lambda that does not depend on the samples it multiplies. The variance of one sample, summed over the logits,
+
+.. math:: V(\lambda) = V_S + 2\lambda\,C(S, P - S) + \lambda^2\,V(P - S), \qquad \lambda^* = -C(S, P - S) / V(P - S),
+
+is estimated on one half of the samples and used on the other, and the other way round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from tenfold.mixture import quantile
+from tenfold.mixture.pathwise import Estimator, move_with_parameters, torch_gradients
+
+
+def combined_expectation(
+    f: Callable[[Tensor], Tensor],
+    x: Float[Tensor, "*sample_and_batch D"],
+    logits: Float[Tensor, "*batch K"],
+    loc: Float[Tensor, "*batch K D"],
+    scale: Float[Tensor, "*batch K *D_or_DD"],
+    estimator: Estimator = "responsibility",
+) -> Float[Tensor, "*batch"]:
+    """Mean of ``f`` over the samples ``x``, with the combined gradient for the logits; see ``GaussianMixture.expectation``."""
+    batch = logits.shape[:-1]
+    samples = x.reshape(-1, *batch, x.shape[-1]).shape[0]
+    if samples < 4:
+        raise ValueError(f"sample_shape holds {samples} samples; at least 4 are needed, 2 for each half")
+    moved = move_with_parameters(x.detach(), logits.detach(), loc, scale, estimator)
+    if not moved.requires_grad:
+        moved = moved.requires_grad_()
+    with torch.enable_grad():
+        values = f(moved)
+    if values.shape != x.shape[:-1]:
+        raise ValueError(f"f returned the shape {tuple(values.shape)} for samples {tuple(x.shape)}; one value a sample is needed")
+    mean = values.reshape(samples, *batch).mean(0)
+    if not (torch.is_grad_enabled() and logits.requires_grad):
+        return mean
+    slope = torch.zeros_like(x)
+    if values.requires_grad:
+        (gradient,) = torch.autograd.grad(values.sum(), moved, retain_graph=True, allow_unused=True)
+        slope = slope if gradient is None else gradient
+    with torch.no_grad():
+        rows = batch.numel()
+        flat = (logits.reshape(rows, -1), loc.reshape(rows, *loc.shape[-2:]), scale.reshape(rows, *scale.shape[len(batch) :]))
+        pathwise, score = logits_gradients(
+            values.detach().reshape(samples, rows), slope.reshape(samples, rows, -1), x.reshape(samples, rows, -1), *flat
+        )
+        gradient = _cross_fitted(pathwise, score).reshape(logits.shape)
+    combined: Tensor = _AttachLogitsGradient.apply(mean, logits, gradient)
+    return combined
+
+
+def logits_gradients(
+    values: Float[Tensor, "S B"],
+    slope: Float[Tensor, "S B D"],
+    x: Float[Tensor, "S B D"],
+    logits: Float[Tensor, "B K"],
+    loc: Float[Tensor, "B K D"],
+    scale: Float[Tensor, "..."],
+) -> tuple[Float[Tensor, "S B K"], Float[Tensor, "S B K"]]:
+    """Each sample's pathwise and score gradient of ``E f`` in the logits.
+
+    Args:
+        values: ``f(x)``.
+        slope: ``df/dx``.
+        x: Samples.
+        logits: Unnormalised log weights.
+        loc: Means.
+        scale: Standard deviations or Cholesky factors.
+    """
+    if scale.dim() == loc.dim() + 1:
+        pathwise = torch_gradients(slope, x, logits, loc, scale, "quantile", True)[0]
+    else:
+        pathwise = torch.ops.tenfold.mixture_gradients(slope, x, logits, loc, scale, "quantile", True)[0]
+    samples = values.shape[0]
+    baseline = (values.sum(0) - values) / (samples - 1)  # leave-one-out: independent of the sample it is taken from
+    responsibility, _ = quantile.posterior(x, logits, loc, scale)
+    score = (values - baseline).unsqueeze(-1) * (responsibility - torch.softmax(logits, -1))
+    return pathwise, score
+
+
+def _cross_fitted(pathwise: Float[Tensor, "S B K"], score: Float[Tensor, "S B K"]) -> Float[Tensor, "B K"]:
+    """Mean of the combination, each half weighted by the lambda of the other half."""
+    half = pathwise.shape[0] // 2
+    parts = [slice(None, half), slice(half, None)]
+    total = torch.zeros_like(pathwise[0])
+    for part, other in (parts, parts[::-1]):
+        weight = pathwise_weight(pathwise[other], score[other])
+        total += (weight * pathwise[part] + (1 - weight) * score[part]).sum(0)
+    return total / pathwise.shape[0]
+
+
+def pathwise_weight(pathwise: Float[Tensor, "S B K"], score: Float[Tensor, "S B K"]) -> Float[Tensor, "B 1"]:
+    """The lambda of least variance, between 0 and 1, estimated from per-sample gradients."""
+    difference = pathwise - score
+    centred = difference - difference.mean(0)
+    covariance = ((score - score.mean(0)) * centred).sum((0, -1))
+    variance = centred.square().sum((0, -1))
+    weight = -covariance / variance
+    return torch.where(variance > 0, weight, 0.5).clamp(0.0, 1.0).unsqueeze(-1)
+
+
+class _AttachLogitsGradient(torch.autograd.Function):
+    """The value, plus a given gradient for the logits; its own derivative is not known and refused."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, logits: Tensor, gradient: Tensor) -> Tensor:
+        ctx.save_for_backward(gradient)
+        return value.clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor, None]:
+        (gradient,) = ctx.saved_tensors
+        return g, g.unsqueeze(-1) * gradient, None
