@@ -17,11 +17,11 @@ def coin_fairness(seed: int, scale: str) -> Measurement:
     """Throws a coin, and keeps account of the share of heads."""
     count = {"smoke": 2000, "quick": 20000, "full": 200000}[scale]
     generator = random.Random(seed)
-    heads, shares, throws = 0, [], []
+    heads, shares, throws = 0.0, [], []
     for throw in range(1, count + 1):
         heads += generator.random() < 0.5
         if throw % (count // 20) == 0:
-            throws.append(throw)
+            throws.append(float(throw))
             shares.append(heads / throw)
     plot = Plot(
         "Share of heads",
@@ -35,7 +35,7 @@ def coin_fairness(seed: int, scale: str) -> Measurement:
         "Heads and tails",
         "",
         "share",
-        {"fair coin": Curve([0, 1], [heads / count, 1 - heads / count])},
+        {"fair coin": Curve([0.0, 1.0], [heads / count, 1 - heads / count])},
         kind="bar",
         ticks=["heads", "tails"],
     )
@@ -62,7 +62,7 @@ def noise(seed: int, scale: str) -> Measurement:
 
 def nothing_random(seed: int, scale: str) -> Measurement:
     """The same for every seed."""
-    return Measurement({"answer": 42})
+    return Measurement({"answer": 42.0})
 
 
 def not_finite(seed: int, scale: str) -> Measurement:
@@ -100,14 +100,14 @@ def forgets_its_number(seed: int, scale: str) -> Measurement:
 
 def uses_global_generator(seed: int, scale: str) -> Measurement:
     """Draws from the global generator, which the worker seeds."""
-    return Measurement({"draw": random.random(), "threads": int(os.environ["OMP_NUM_THREADS"])})
+    return Measurement({"draw": random.random(), "threads": float(os.environ["OMP_NUM_THREADS"])})
 
 
 def leaves_a_trace(seed: int, scale: str) -> Measurement:
     """Counts its runs in a folder, so that a test can see what was measured anew."""
     folder = Path(os.environ["TENFOLD_SAMPLE_TRACES"])
     (folder / f"{time.time_ns()}-seed{seed}-process{os.getpid()}").touch()
-    return Measurement({"answer": 42 + seed})
+    return Measurement({"answer": 42.0 + seed})
 
 
 def sleeps_after_the_first(seed: int, scale: str) -> Measurement:
@@ -121,7 +121,7 @@ def sleeps_after_the_first(seed: int, scale: str) -> Measurement:
 def prints_much(seed: int, scale: str) -> Measurement:
     """Writes to standard output, where the runner must not see it."""
     sys.stdout.write("noise on standard output\n" * 5000)
-    return Measurement({"answer": 42})
+    return Measurement({"answer": 42.0})
 
 
 def sample(name, measure, criterion, **more):
@@ -141,15 +141,15 @@ def sample(name, measure, criterion, **more):
 HOLDS = sample(
     "fair-coin",
     coin_fairness,
-    (Criterion("distance from 1/2", "at most", 0.2), Criterion("heads", "at least", 500, "throws", "median")),
+    (Criterion("distance from 1/2", "at most", 0.2), Criterion("heads", "at least", 500.0, "throws", "median")),
     statement="The share of heads of a fair coin comes close to one half when it is thrown often enough.",
     units={"heads": "throws"},
     limits="Says nothing of coins that stand on their edge.",
 )
 DOES_NOT_HOLD = sample("exact-half", coin_fairness, Criterion("distance from 1/2", "at most", -1.0))
-KNOWN_TO_FAIL = sample("known-to-fail", nothing_random, Criterion("answer", "at most", 41), expected="does not hold")
+KNOWN_TO_FAIL = sample("known-to-fail", nothing_random, Criterion("answer", "at most", 41.0), expected="does not hold")
 INCONCLUSIVE = sample("noise", noise, Criterion("ratio", "at most", 1.0))
-EXACT = sample("exact", nothing_random, Criterion("answer", "at least", 42))
+EXACT = sample("exact", nothing_random, Criterion("answer", "at least", 42.0))
 NOT_FINITE = sample("diverges", not_finite, Criterion("loss", "at most", 1.0))
 RAISES = sample("raises", raises, Criterion("share", "at most", 1.0))
 EXITS = sample("exits", exits, Criterion("share", "at most", 1.0))
@@ -157,7 +157,7 @@ IS_KILLED = sample("is-killed", is_killed, Criterion("share", "at most", 1.0))
 LACKS_DATA = sample("lacks-data", lacks_data, Criterion("share", "at most", 1.0), needs=("coins",))
 FORGETS = sample("forgets", forgets_its_number, Criterion("distance", "at most", 1.0))
 GLOBAL = sample("global-generator", uses_global_generator, Criterion("draw", "at most", 1.0))
-TRACED = sample("traced", leaves_a_trace, Criterion("answer", "at least", 42))
-SLOW = sample("slow", sleeps_after_the_first, Criterion("answer", "at least", 42))
-PRINTS = sample("prints", prints_much, Criterion("answer", "at least", 42))
-MISNAMED = sample("not-picklable-but-importable", nothing_random, Criterion("answer", "at least", 42))
+TRACED = sample("traced", leaves_a_trace, Criterion("answer", "at least", 42.0))
+SLOW = sample("slow", sleeps_after_the_first, Criterion("answer", "at least", 42.0))
+PRINTS = sample("prints", prints_much, Criterion("answer", "at least", 42.0))
+MISNAMED = sample("not-picklable-but-importable", nothing_random, Criterion("answer", "at least", 42.0))

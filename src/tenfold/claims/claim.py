@@ -25,7 +25,7 @@ class Curve:
     """One curve of a plot: points (x, y), with an optional band from ``low`` to ``high``.
 
     Args:
-        x: Horizontal positions, at least one; any sequence or one-dimensional array of numbers.
+        x: Horizontal positions, at least one; of an array, give ``array.tolist()``.
         y: Values, as many as ``x``; NaN leaves a gap.
         low: Lower edge of the band, as many as ``x``; given together with ``high``.
         high: Upper edge of the band.
@@ -33,7 +33,7 @@ class Curve:
     Raises:
         ValueError: The lengths differ, there is no point, or only one edge of the band is given.
 
-    >>> Curve(x=[1, 2, 4], y=[1.0, 0.5, 0.25]).y
+    >>> Curve(x=[1.0, 2.0, 4.0], y=[1.0, 0.5, 0.25]).y
     (1.0, 0.5, 0.25)
     """
 
@@ -100,13 +100,10 @@ class Measurement:
     """What one seed gave.
 
     Args:
-        numbers: Named results; each criterion of the claim refers to one of these names. Whatever ``float()`` reads.
+        numbers: Named results; each criterion of the claim refers to one of these names.
         plots: Named figures. Curves of the same name from several seeds are averaged where their ``x`` agree.
 
-    Raises:
-        TypeError: A number is not one that ``float()`` reads.
-
-    >>> Measurement({"bias": 0, "seconds": 1.5}).numbers
+    >>> Measurement({"bias": 0.0, "seconds": 1.5}).numbers
     {'bias': 0.0, 'seconds': 1.5}
     """
 

@@ -1,6 +1,6 @@
-"""Figures of the report as inline SVG: they take the page's font and colours, so that dark mode and print need no second set.
+"""Figures of the report as inline SVG that take the page's font and colours: one set for light, dark and print.
 
-matplotlib draws with placeholder colours, which are then replaced by the page's CSS variables (``--s1`` ... ``--s6`` for
+matplotlib draws with placeholder colours, which are then replaced by the page's CSS variables (``--s1`` to ``--s6`` for
 curves, ``--ink`` for text and axes, ``--rule`` for the grid). Text stays text. Every id gets the figure's own prefix.
 """
 
@@ -13,7 +13,7 @@ import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tenfold.claims.claim import Curve, Plot
 from tenfold.claims.verdict import Judgement
@@ -61,7 +61,7 @@ def draw(plots: Sequence[Plot], prefix: str) -> Figure:
     plot = plots[0]
     names = list(dict.fromkeys(name for each in plots for name in each.curves))
     merged = {name: merge([each.curves[name] for each in plots if name in each.curves]) for name in names}
-    style = {
+    style: dict[Any, Any] = {
         "svg.fonttype": "none",
         "svg.hashsalt": prefix,
         "text.parse_math": False,
@@ -100,9 +100,9 @@ def merge(curves: Sequence[Curve]) -> tuple[Curve, ...]:
 
     Bands that the curves bring along are averaged instead. Curves that are equal need no band.
 
-    >>> merge([Curve([1, 2], [0.0, 4.0]), Curve([1, 2], [2.0, 4.0])])[0]
+    >>> merge([Curve([1.0, 2.0], [0.0, 4.0]), Curve([1.0, 2.0], [2.0, 4.0])])[0]
     Curve(x=(1.0, 2.0), y=(1.0, 4.0), low=(0.0, 4.0), high=(2.0, 4.0))
-    >>> len(merge([Curve([1, 2], [0, 4]), Curve([1, 3], [2, 4])]))
+    >>> len(merge([Curve([1.0, 2.0], [0.0, 4.0]), Curve([1.0, 3.0], [2.0, 4.0])]))
     2
     """
     first = curves[0]
@@ -178,7 +178,14 @@ def _draw_curve(axes: Axes, plot: Plot, curve: Curve, index: int, count: int, *,
             axes.errorbar(x, curve.y, yerr=errors, fmt="none", ecolor=INK, elinewidth=1, capsize=2)
     elif plot.kind == "scatter":
         axes.errorbar(
-            curve.x, curve.y, yerr=errors, fmt="osD^v<"[index % 6], color=color, markersize=3.2, elinewidth=0.8, alpha=0.8
+            curve.x,
+            curve.y,
+            yerr=errors,
+            fmt="osD^v<"[index % 6],
+            color=color,
+            markersize=3.2,
+            elinewidth=0.8,
+            alpha=0.8,
         )
     else:
         few = len(curve.x) <= FEW_POINTS

@@ -117,7 +117,7 @@ def measurement_from_json(record: Mapping[str, Any]) -> Measurement:
     Raises:
         ValueError: The record is not one that ``measurement_to_json`` wrote.
 
-    >>> plot = Plot("Error", "M", "bias", {"ours": Curve([1, 2], [3, 4])}, ticks=["a", "b"])
+    >>> plot = Plot("Error", "M", "bias", {"ours": Curve([1.0, 2.0], [3.0, 4.0])}, ticks=["a", "b"])
     >>> measurement = Measurement({"bias": 0.5}, {"error": plot})
     >>> measurement_from_json(measurement_to_json(measurement)) == measurement
     True

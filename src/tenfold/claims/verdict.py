@@ -130,7 +130,7 @@ def _median_interval(values: Sequence[float]) -> Interval:
     # The range of n values covers the median with probability 1 - 2 (1/2)^n: no interval inside it can do better.
     coverage = 1 - 2.0 ** (1 - len(array))
     if coverage < CONFIDENCE:
-        notes.append(f"{len(array)} seeds cover a median with {coverage:.0%} at best")
+        notes.append(f"an interval from {len(array)} seeds covers a median in {100 * coverage:.0f} % of cases at best")
     return Interval(float(np.median(array)), low, high, "; ".join(notes))
 
 

@@ -19,13 +19,13 @@ def number_text(value: float, digits: int = 3) -> str:
         value: The number.
         digits: Significant digits.
 
-    >>> [number_text(value) for value in (0.5, 1234, 12345678, -0.00002, 1e-6, 0, 20000)]
+    >>> [number_text(value) for value in (0.5, 1234.0, 12345678.0, -2e-5, 1e-6, 0.0, 2e4)]
     ['0.5', '1234', '1.23×10⁷', '−2×10⁻⁵', '10⁻⁶', '0', '20000']
     """
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else "∞" if value > 0 else "−∞"
     rounded = float(f"{value:.{digits - 1}e}") if abs(value) < 10 ** (digits - 1) else float(f"{value:.0f}")
-    if value == 0 or 1e-3 <= abs(rounded) < 1e5:
+    if value == 0 or 1e-4 <= abs(rounded) < 1e5:
         text = f"{rounded:.10f}".rstrip("0").rstrip(".")
     else:
         mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
@@ -38,9 +38,11 @@ def number_text(value: float, digits: int = 3) -> str:
 def duration_text(seconds: float) -> str:
     """A duration in the units that suit it.
 
-    >>> [duration_text(seconds) for seconds in (0.004, 0.25, 7.21, 75, 3720)]
+    >>> [duration_text(seconds) for seconds in (0.004, 0.25, 7.21, 75.0, 3720.0)]
     ['4 ms', '0.2 s', '7.2 s', '1 min 15 s', '1 h 2 min']
     """
+    if seconds < 0.001:
+        return "< 1 ms"
     if seconds < 0.1:
         return f"{1000 * seconds:.0f} ms"
     if seconds < 10:
@@ -90,13 +92,15 @@ def counts_text(verdicts: Iterable[Verdict]) -> str:
     '1 of 4 claims holds, 2 are inconclusive, 1 ended with an error.'
     """
     found = list(verdicts)
-    count = {verdict: found.count(verdict) for verdict in Verdict}
-    total = len(found)
-    parts = [f"{count[Verdict.HOLDS]} of {total} claim{'s' if total != 1 else ''} hold{'s' if count[Verdict.HOLDS] == 1 else ''}"]
-    if number := count[Verdict.DOES_NOT_HOLD]:
-        parts.append(f"{number} do{'es' if number == 1 else ''} not hold")
-    if number := count[Verdict.INCONCLUSIVE]:
-        parts.append(f"{number} {'is' if number == 1 else 'are'} inconclusive")
-    if number := count[Verdict.ERROR]:
-        parts.append(f"{number} ended with an error")
+    holds, fails, open_, errors = (
+        found.count(verdict) for verdict in (Verdict.HOLDS, Verdict.DOES_NOT_HOLD, Verdict.INCONCLUSIVE, Verdict.ERROR)
+    )
+    claims = "claim" if len(found) == 1 else "claims"
+    parts = [f"{holds} of {len(found)} {claims} {'holds' if holds == 1 else 'hold'}"]
+    if fails:
+        parts.append(f"{fails} {'does' if fails == 1 else 'do'} not hold")
+    if open_:
+        parts.append(f"{open_} {'is' if open_ == 1 else 'are'} inconclusive")
+    if errors:
+        parts.append(f"{errors} ended with an error")
     return ", ".join(parts) + "."
