@@ -151,6 +151,7 @@ def explain_usage(error: Exception) -> tuple[str, int] | None:
         return None
     usage: Any = error  # typer does not export the type
     message = " ".join(usage.format_message().split()).rstrip(".")
+    message = message.replace(" (env var: 'None')", "")  # typer 0.17 to 0.20 with click 8.5
     reasons = getattr(usage.__cause__, "errors", None)  # pydantic's, by which newer typer checks types and ranges
     if callable(reasons) and reasons():
         message += f", not {reasons()[0].get('input')!r}"
