@@ -6,12 +6,11 @@ without a name it is the only array, or the only one with at least two dimension
 
 from __future__ import annotations
 
-import io
 import math
 import os
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -20,6 +19,14 @@ from tenfold.files.limits import DAMAGE, require_file, require_memory
 
 Location = str | os.PathLike[str]
 Header = tuple[tuple[int, ...], np.dtype[Any]]
+
+
+@runtime_checkable
+class Readable(Protocol):
+    """What both open files and members of a zip archive are."""
+
+    def read(self, size: int = ..., /) -> bytes:
+        """The next bytes."""
 
 
 def read_array(path: Location, *, array: str | None = None) -> np.ndarray:
@@ -110,7 +117,7 @@ def _chosen(headers: dict[str, Header], array: str | None, path: Path) -> str:
     raise InputError(f"holds several arrays ({listed}); name one: {path.name}:{next(iter(headers))}", path=path)
 
 
-def _header(stream: io.BufferedIOBase) -> Header:
+def _header(stream: Readable) -> Header:
     version = np.lib.format.read_magic(stream)
     if version == (1, 0):
         shape, _, dtype = np.lib.format.read_array_header_1_0(stream)

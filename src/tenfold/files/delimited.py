@@ -114,7 +114,9 @@ def read_typed(path: Path, dialect: Dialect) -> pl.DataFrame:
     Raises:
         InputError: Names the line that is too short or too long, or whose quotes do not close.
     """
-    frame = None if dialect.old_mac else _with_polars(path, dialect)
+    frame = None if dialect.old_mac else _with_polars(path, dialect, sample=10_000)
+    if frame is None and not dialect.old_mac:  # further down, a column holds something else
+        frame = _with_polars(path, dialect)
     if frame is None or frame[:, -1].has_nulls():  # a short row ends in nulls, as does one with empty cells
         rows = [cells for _, cells in body(path, dialect)]
         if frame is None:
@@ -211,7 +213,12 @@ def _finite(cell: str, index: int, line: int, path: Path, dialect: Dialect) -> f
 
 
 def _with_polars(
-    source: Path | bytes, dialect: Dialect, *, numeric: Sequence[int] | None = None, header: bool | None = None
+    source: Path | bytes,
+    dialect: Dialect,
+    *,
+    numeric: Sequence[int] | None = None,
+    header: bool | None = None,
+    sample: int | None = None,
 ) -> pl.DataFrame | None:
     """The table as polars reads it, or None where it stumbles: then the records are read one by one to say why."""
     schema = None
@@ -226,7 +233,7 @@ def _with_polars(
             decimal_comma=dialect.decimal_comma,
             has_header=dialect.header if header is None else header,
             schema=schema,
-            infer_schema_length=None,
+            infer_schema_length=sample,
         )
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError):
         return None
