@@ -1,7 +1,5 @@
 """Every scalar function against 40-digit arithmetic over its whole range, and at the edges of the number line."""
 
-from functools import cache
-
 import mpmath as mp
 import numba
 import numpy as np
@@ -53,23 +51,16 @@ def asymptotic_erfcx(x):
     return (1 - y + 3 * y**2 - 15 * y**3 + 105 * y**4) / (mp.sqrt(mp.pi) * x)
 
 
-@cache
-def compiled(name: str, bits: str):
-    """A compiled loop over an array, as a kernel would use the function (not cached: it is a closure)."""
-    function = getattr(numerics, name + bits)
+@pytest.fixture
+def evaluate(compiled_loop):
+    """The function of every value, computed in a compiled loop over the array."""
 
-    @numba.njit(fastmath=set(FAST), error_model="numpy")
-    def loop(values, results):
-        for i in range(values.size):
-            results[i] = function(values[i])
+    def evaluate(name: str, bits: str, values: np.ndarray) -> np.ndarray:
+        results = np.empty_like(values)
+        compiled_loop(name, bits)(values, results)
+        return results
 
-    return loop
-
-
-def evaluate(name: str, bits: str, values: np.ndarray) -> np.ndarray:
-    results = np.empty_like(values)
-    compiled(name, bits)(values, results)
-    return results
+    return evaluate
 
 
 def sample(name: str, bits: str) -> np.ndarray:
@@ -99,7 +90,7 @@ def sample(name: str, bits: str) -> np.ndarray:
 
 @pytest.mark.parametrize("bits", PRECISIONS)
 @pytest.mark.parametrize("name", EXACT)
-def test_error_is_a_few_units_in_the_last_place_over_the_whole_range(name, bits):
+def test_error_is_a_few_units_in_the_last_place_over_the_whole_range(evaluate, name, bits):
     values = sample(name, bits)
     limits = np.finfo(PRECISIONS[bits])
     for value, result in zip(values, evaluate(name, bits, values), strict=True):
@@ -114,7 +105,7 @@ def test_error_is_a_few_units_in_the_last_place_over_the_whole_range(name, bits)
 
 @pytest.mark.parametrize("bits", PRECISIONS)
 @pytest.mark.parametrize("name", EDGES)
-def test_infinities_give_limits_and_nan_gives_nan(name, bits):
+def test_infinities_give_limits_and_nan_gives_nan(evaluate, name, bits):
     values = np.array([0.0, -0.0, INF, -INF, NAN, -1.0], PRECISIONS[bits])
     results = evaluate(name, bits, values)
     expected = np.array(EDGES[name], PRECISIONS[bits])
@@ -125,7 +116,7 @@ def test_infinities_give_limits_and_nan_gives_nan(name, bits):
 
 
 @pytest.mark.parametrize("bits", PRECISIONS)
-def test_overflow_begins_where_the_result_leaves_the_range(bits):
+def test_overflow_begins_where_the_result_leaves_the_range(evaluate, bits):
     kind = PRECISIONS[bits]
     largest = np.log(np.finfo(np.float64).max) if bits == "64" else np.log(float(np.finfo(np.float32).max))
     below, above = kind(largest * (1 - 1e-6)), kind(largest * (1 + 1e-6))
@@ -136,7 +127,7 @@ def test_overflow_begins_where_the_result_leaves_the_range(bits):
 
 
 @pytest.mark.parametrize("bits", PRECISIONS)
-def test_probabilities_of_both_tails_add_to_one(bits):
+def test_probabilities_of_both_tails_add_to_one(evaluate, bits):
     values = np.linspace(-9, 9, 401).astype(PRECISIONS[bits])
     total = evaluate("ndtr", bits, values) + evaluate("ndtr", bits, -values)
     np.testing.assert_allclose(total, 1, rtol=3 * np.finfo(PRECISIONS[bits]).eps)

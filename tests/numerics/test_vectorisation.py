@@ -4,13 +4,8 @@ import platform
 import re
 
 import llvmlite.binding as llvm
-import numba
 import numpy as np
 import pytest
-from numba import float32, float64, void
-
-import tenfold.numerics as numerics
-from tenfold.numerics import FAST
 
 NAMES = (
     "exp",
@@ -42,18 +37,11 @@ def widest_vector_arithmetic() -> str:
 
 @pytest.mark.parametrize("bits", ["32", "64"])
 @pytest.mark.parametrize("name", NAMES)
-def test_a_loop_around_it_is_vector_code(name, bits):
+def test_a_loop_around_it_is_vector_code(compiled_loop, name, bits):
     pattern = widest_vector_arithmetic()
     if not pattern:
         pytest.skip(f"no pattern of vector instructions is known for {platform.machine()}")
-    function = getattr(numerics, name + bits)
-    kind = {"32": float32, "64": float64}[bits]
-
-    @numba.njit(void(kind[::1], kind[::1]), fastmath=set(FAST), error_model="numpy", nogil=True)
-    def loop(values, results):
-        for i in range(values.size):
-            results[i] = function(values[i])
-
+    loop = compiled_loop(name, bits)
     (code,) = loop.inspect_asm().values()
     body = code[: code.index("cpython")] if "cpython" in code else code
     assert len(re.findall(pattern, body)) >= 5, f"no vector arithmetic around {name}{bits}"
