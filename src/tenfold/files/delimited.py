@@ -10,6 +10,7 @@ import csv
 import gzip
 import io
 import math
+import mmap
 import re
 import zlib
 from collections.abc import Iterator, Sequence
@@ -221,11 +222,14 @@ def _with_polars(
     sample: int | None = None,
 ) -> pl.DataFrame | None:
     """The table as polars reads it, or None where it stumbles: then the records are read one by one to say why."""
-    schema = None
-    if numeric is not None:
-        schema = {name: pl.Float64 if index in numeric else pl.String for index, name in enumerate(dialect.names)}
     if isinstance(source, Path) and source.suffix.lower() == ".gz":
         source = gunzip(source)
+    schema = None
+    # polars reads numbers straight from the bytes, but panics on a cell that is one lone quote: such go through strings
+    straight = numeric is not None and not _has_quotes(source)
+    if numeric is not None:
+        types = [pl.Float64 if straight and index in numeric else pl.String for index in range(len(dialect.names))]
+        schema = dict(zip(dialect.names, types, strict=True))
     try:
         frame = pl.read_csv(
             source,
@@ -240,7 +244,19 @@ def _with_polars(
     if frame.width != len(dialect.names):
         return None
     frame.columns = list(dialect.names)
-    return frame
+    if numeric is None or straight:
+        return frame
+    cells = [pl.col(dialect.names[index]) for index in numeric]
+    if dialect.decimal_comma:
+        cells = [cell.str.replace(",", ".", literal=True) for cell in cells]
+    return frame.with_columns(cell.cast(pl.Float64, strict=False) for cell in cells)
+
+
+def _has_quotes(source: Path | bytes) -> bool:
+    if isinstance(source, bytes):
+        return b'"' in source
+    with source.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return content.find(b'"') >= 0
 
 
 def _separator(text: str, *, tab_only: bool) -> str:
