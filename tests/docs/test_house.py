@@ -144,8 +144,8 @@ def test_data_flows_one_way(room, graph):
         return graph.direct_import_exists(importer=importer, imported=imported)
 
     names = graph.find_descendants(f"tenfold.{room}")
-    for module in names:
-        assert not imports(module, f"tenfold.{room}.cli"), f"{module} imports the commands"
+    if f"tenfold.{room}.cli" in names:
+        assert not graph.find_modules_that_directly_import(f"tenfold.{room}.cli")
     for layer in ("training", "cli", "claims"):
         if f"tenfold.{room}.data" in names and f"tenfold.{room}.{layer}" in names:
             assert not imports(f"tenfold.{room}.data", f"tenfold.{room}.{layer}")
