@@ -1,8 +1,8 @@
 """Gradients through samples of Gaussian mixtures: Tenfold, Pyro, and PyTorch's single Normal as the floor.
 
-Every mixture of the batch has parameters of its own, as the posterior of a variational autoencoder has; one sample of each
-is drawn and a given gradient is taken back to the parameters. Distributions are built in the timed call, because parameters
-change at every step.
+Every mixture of the batch has parameters of its own, as the posterior of a variational autoencoder has; one sample of
+each is drawn and a given gradient is taken back to the parameters. Distributions are built in the timed call, because
+parameters change at every step.
 """
 
 from __future__ import annotations
