@@ -61,7 +61,7 @@ def wait(saves: bool = False) -> None:
 
 @app.command()
 def work() -> None:
-    """Show progress on standard error and a result on standard output."""
+    """Show progress on standard error, also inside other progress, and a result on standard output."""
     with progress("working [fast]", 20) as outer:
         for i in range(20):
             time.sleep(0.02)

@@ -4,6 +4,8 @@ import sys
 import time
 from types import SimpleNamespace
 
+import pytest
+
 from tenfold import __version__
 from tenfold.areas import AREAS
 
@@ -23,23 +25,18 @@ def test_help_imports_nothing_heavy_and_no_area(shell: SimpleNamespace) -> None:
     assert not {f"tenfold.{area.name}" for area in AREAS} & loaded
 
 
-def test_help_answers_in_half_a_second_of_processor_time(shell: SimpleNamespace) -> None:
-    def seconds() -> float:
-        before = os.times()
-        shell.piped("--help")
-        after = os.times()
-        return after.children_user - before.children_user + after.children_system - before.children_system
+@pytest.mark.parametrize("run", ["piped", "at_terminal"])
+def test_help_answers_in_half_a_second(shell: SimpleNamespace, run: str) -> None:
+    def seconds() -> tuple[float, float]:
+        before, start = os.times(), time.perf_counter()
+        getattr(shell, run)("--help")
+        after, wall = os.times(), time.perf_counter() - start
+        return after.children_user - before.children_user + after.children_system - before.children_system, wall
 
-    assert min(seconds() for _ in range(3)) < 0.5
-
-
-def test_help_answers_in_half_a_second_on_the_wall_at_a_terminal(shell: SimpleNamespace) -> None:
-    def seconds() -> float:
-        start = time.perf_counter()
-        shell.at_terminal("--help")
-        return time.perf_counter() - start
-
-    assert any(seconds() < 0.5 for _ in range(10))  # the machine may be busy with other tests
+    processor, wall = map(min, zip(*(seconds() for _ in range(5)), strict=True))
+    assert processor < 0.5
+    if os.getloadavg()[0] <= (os.cpu_count() or 1):  # else others decide how long it takes on the wall
+        assert wall < 0.5
 
 
 def test_help_shows_the_summary_of_each_area_and_command(shell: SimpleNamespace) -> None:
@@ -84,6 +81,11 @@ def test_brackets_in_help_are_shown_as_written(shell: SimpleNamespace) -> None:
     ):
         assert "tenfold[probe]" in text
         assert "not [bold] at all" in text
+
+
+def test_lists_of_commands_are_not_cut_short(shell: SimpleNamespace) -> None:
+    text = " ".join(shell.piped("probe", "--help", program=shell.probe).stdout.split())
+    assert "work Show progress on standard error, also inside other progress, and a result on standard output." in text
 
 
 def test_no_words_show_the_help(shell: SimpleNamespace) -> None:

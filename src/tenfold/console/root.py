@@ -105,6 +105,8 @@ def dress(command: Any) -> None:
     """
     styled = is_styled(sys.stdout) and shutil.get_terminal_size().columns >= PANEL_WIDTH
     command.rich_markup_mode = "rich" if styled else None
+    if command.help and not command.short_help:  # lists show the whole first paragraph, not its first words and dots
+        command.short_help = " ".join(command.help.split("\n\n")[0].split())
     if styled:
         from rich.markup import escape
 
