@@ -16,7 +16,7 @@ def test_t_interval_of_three_values_by_hand():
 
 
 def test_t_interval_covers_the_mean_in_95_percent_of_samples():
-    samples = np.random.default_rng(0).normal(1.0, 2.0, size=(4000, 4))
+    samples = np.random.default_rng(0).normal(1.0, 2.0, size=(1000, 4))
     intervals = [confidence_interval(list(sample)) for sample in samples]
     covered = sum(interval.low <= 1.0 <= interval.high for interval in intervals)
     assert stats.binomtest(covered, len(samples), 0.95).pvalue > 1e-3

@@ -15,7 +15,7 @@ import importlib.metadata
 import importlib.util
 import platform
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tenfold import __version__
@@ -137,11 +137,22 @@ def _imports(path: Path, package: str) -> Iterator[str]:
 
 @functools.cache
 def _libraries(imported: frozenset[str]) -> tuple[tuple[str, str], ...]:
-    distributions = importlib.metadata.packages_distributions()
-    names = {
-        distribution
-        for package in {*imported, *ALWAYS} - sys.stdlib_module_names
-        for distribution in distributions.get(package, [])
-    }
+    """Name and version of each distribution that brings one of the imported packages, and of Python."""
+    packages = {*imported, *ALWAYS} - sys.stdlib_module_names
+    names = {name for package in packages if importlib.util.find_spec(package) for name in _distributions(package)}
     versions = {name.lower(): importlib.metadata.version(name) for name in names}
     return tuple(sorted({**versions, "python": platform.python_version()}.items()))
+
+
+def _distributions(package: str) -> Sequence[str]:
+    """The distributions of a package; most bear its name, and looking through all of them takes a second."""
+    try:
+        importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return _all_distributions().get(package, [])
+    return [package]
+
+
+@functools.cache
+def _all_distributions() -> Mapping[str, Sequence[str]]:
+    return importlib.metadata.packages_distributions()

@@ -246,7 +246,7 @@ def _inline(svg: str, prefix: str, description: str) -> str:
     body = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}-\1"', body)
     body = re.sub(r"url\(#([^)]+)\)", rf"url(#{prefix}-\1)", body)
     body = re.sub(r'(?:xlink:)?href="#([^"]+)"', rf'href="#{prefix}-\1"', body)
-    body = re.sub(r"font: ([\d.]+px)[^;\"]*", r"font-size: \1", body)
+    body = re.sub(r"font-family:[^;\"]*;?\s*", "", re.sub(r"font: ([\d.]+px)[^;\"]*", r"font-size: \1", body))
     body = body.replace(INK, "var(--ink)").replace(RULE, "var(--rule)")
     for index, color in enumerate(SERIES, 1):
         body = body.replace(color, f"var(--s{index})")

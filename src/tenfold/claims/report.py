@@ -74,15 +74,16 @@ def report_content(results: Sequence[Result], *, notes: Sequence[str] = ()) -> d
         notes: Sentences for the top of the report.
     """
     machines: list[Mapping[str, object]] = []
-    for result in results:
-        machines += [run.machine for run in result.runs if run.machine not in machines]
+    for run in (run for result in results for run in result.runs):
+        if run.machine not in machines:
+            machines.append(run.machine)
     content: dict[str, Any] = {
         "schema": "tenfold-report",
         "schema_version": SCHEMA_VERSION,
         "tenfold": __version__,
         "created": datetime.now(UTC).astimezone().isoformat(timespec="seconds"),
         "scales": list(dict.fromkeys(result.scale for result in results)),
-        "seconds": sum(result.seconds for result in results),
+        "seconds": sum((result.seconds for result in results), 0.0),
         "summary": counts_text(result.verdict for result in results),
         "counts": {verdict.value: sum(result.verdict is verdict for result in results) for verdict in Verdict},
         "notes": list(notes),

@@ -64,7 +64,7 @@ class Result:
     @property
     def seconds(self) -> float:
         """Wall time of all measurements together."""
-        return sum(run.seconds for run in self.runs)
+        return sum((run.seconds for run in self.runs), 0.0)
 
     @property
     def as_expected(self) -> bool:

@@ -7,6 +7,7 @@ measurements known from earlier runs start first.
 
 from __future__ import annotations
 
+import functools
 import os
 import tempfile
 from collections import Counter
@@ -22,6 +23,7 @@ from tenfold.claims.result import Result, SeedRun, judge_claim, measurement_from
 from tenfold.claims.store import Store, default_cache
 from tenfold.claims.worker import Task, Worker
 
+MACHINE = ("system", "cpu", "cpus", "available cpus", "memory GiB", "vector instructions", "accelerator")
 LOOK_EVERY = 0.25  # seconds between two looks at the workers, and two reports of progress
 
 
@@ -157,7 +159,6 @@ class Run:
         self.report(())
         if not self.waiting:
             return
-        machine = _machine()
         workers: list[Worker] = []
         with tempfile.TemporaryDirectory(prefix="tenfold-claims-") as logs:
             try:
@@ -172,7 +173,7 @@ class Run:
                     busy = [worker for worker in workers if worker.task is not None]
                     wait([end for worker in busy for end in (worker.connection, worker.process.sentinel)], LOOK_EVERY)
                     for worker in busy:
-                        self.collect(worker, machine)
+                        self.collect(worker)
                     self.report(workers)
             except BaseException:
                 for worker in workers:
@@ -182,7 +183,7 @@ class Run:
                 for worker in workers:
                     worker.dismiss()
 
-    def collect(self, worker: Worker, machine: Mapping[str, object]) -> None:
+    def collect(self, worker: Worker) -> None:
         """Takes a worker's answer, or its death, if there is one."""
         task, answer = worker.task, worker.answer()
         if task is None or answer is None:
@@ -195,7 +196,7 @@ class Run:
             cpu_seconds=answer["cpu_seconds"],
             finished=datetime.now(UTC).astimezone().isoformat(timespec="seconds"),
             code=code_version(claim.measure),
-            machine=machine,
+            machine=machine(),
             versions=library_versions(claim.measure),
         )
         if "measurement" in answer:
@@ -260,7 +261,9 @@ class Run:
         return max(sum(known) / max(len(running), 1), *known)
 
 
-def _machine() -> dict[str, object]:
+@functools.cache
+def machine() -> Mapping[str, object]:
+    """What the measurements run on; threads and the like are left out, since each worker has one."""
     from tenfold.runtime import describe_machine
 
-    return {str(key): value for key, value in describe_machine().items()}
+    return {name: value for name, value in describe_machine().items() if name in MACHINE}
