@@ -94,6 +94,13 @@ def test_missing_logger_package_says_how_to_install_it(runs, tmp_path, monkeypat
         runs.run(tmp_path, logger="mlflow")
 
 
+def test_mlflow_needs_the_address_of_its_server(runs, tmp_path, monkeypatch):
+    pytest.importorskip("mlflow")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    with pytest.raises(InputError, match="needs the variable MLFLOW_TRACKING_URI"):
+        runs.run(tmp_path, logger="mlflow")
+
+
 def test_early_stopping_is_a_callback_like_any_other(runs, tmp_path):
     stop = EarlyStopping("validation", patience=1, min_delta=1e9)
     _, trainer = runs.run(tmp_path, callbacks=[stop], max_epochs=9)

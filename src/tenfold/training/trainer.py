@@ -96,8 +96,8 @@ def train(
         resume: True goes on from the newest checkpoint in `checkpoint_dir`, or starts at the beginning if there is
             none yet; a path goes on from that checkpoint.
         logger: Where ``self.log`` goes: ``"csv"``, ``"tensorboard"``, ``"mlflow"`` (the extra ``loggers``), or None.
-        log_dir: Folder for the logger; ``checkpoint_dir/logs`` unless given. MLflow uses ``$MLFLOW_TRACKING_URI`` if
-            that is set.
+        log_dir: Folder for the logger; ``checkpoint_dir/logs`` unless given. MLflow goes to the server that
+            ``$MLFLOW_TRACKING_URI`` names instead.
         log_every: Steps between two logged values.
         gradient_clip: Largest norm of the whole gradient; None does not clip.
         accumulate: Batches whose gradients make one optimizer step.
@@ -297,7 +297,9 @@ def _logger(name: str | None, log_dir: str | Path | None, folder: Path | None) -
     package = {"csv": None, "tensorboard": "tensorboard", "mlflow": "mlflow"}[name]
     if package is not None and importlib.util.find_spec(package) is None:
         raise MissingExtraError(package, "loggers")
-    if log_dir is None and folder is None:
+    if name == "mlflow" and not os.environ.get("MLFLOW_TRACKING_URI"):
+        raise InputError("logger='mlflow' needs the variable MLFLOW_TRACKING_URI, the address of an MLflow server")
+    if name != "mlflow" and log_dir is None and folder is None:
         raise InputError(f"logger={name!r} needs log_dir or checkpoint_dir, the folder to write to")
     place = Path(log_dir) if log_dir is not None else Path(folder or "") / "logs"
     from lightning.pytorch import loggers
@@ -306,9 +308,7 @@ def _logger(name: str | None, log_dir: str | Path | None, folder: Path | None) -
         return loggers.CSVLogger(place, name="")
     if name == "tensorboard":
         return loggers.TensorBoardLogger(place, name="")
-    return loggers.MLFlowLogger(
-        "tenfold", tracking_uri=os.environ.get("MLFLOW_TRACKING_URI") or (place / "mlruns").resolve().as_uri()
-    )
+    return loggers.MLFlowLogger("tenfold", tracking_uri=os.environ["MLFLOW_TRACKING_URI"])
 
 
 def _interrupted(how: str | None, step: int, saved: Path | None) -> Interrupted:
