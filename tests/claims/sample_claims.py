@@ -29,7 +29,7 @@ def coin_fairness(seed: int, scale: str) -> Measurement:
         "share of heads",
         {"fair coin": Curve(throws, shares), "expected": Curve(throws, [0.5] * len(throws))},
         x_log=True,
-        caption="The band is the range of the seeds' standard deviation.",
+        caption="The broken line is what a fair coin gives in the long run.",
     )
     bars = Plot(
         "Heads and tails",
@@ -160,4 +160,3 @@ GLOBAL = sample("global-generator", uses_global_generator, Criterion("draw", "at
 TRACED = sample("traced", leaves_a_trace, Criterion("answer", "at least", 42.0))
 SLOW = sample("slow", sleeps_after_the_first, Criterion("answer", "at least", 42.0))
 PRINTS = sample("prints", prints_much, Criterion("answer", "at least", 42.0))
-MISNAMED = sample("not-picklable-but-importable", nothing_random, Criterion("answer", "at least", 42.0))

@@ -15,12 +15,11 @@ class SampleArea(Area):
         return (HOLDS, DOES_NOT_HOLD, INCONCLUSIVE, KNOWN_TO_FAIL, RAISES)
 
 
-areas.AREAS = (
-    SampleArea("sample", "Bernoulli 1713, Ars conjectandi", "Throws coins."),
-    Area("lacking", "Nobody 1900", "Needs what is not here.", "lacking", ("not_installed_anywhere",)),
-)
-
 if __name__ == "__main__":
     from tenfold.console.main import main
 
+    areas.AREAS = (
+        SampleArea("sample", "Bernoulli 1713, Ars conjectandi", "Throws coins."),
+        Area("lacking", "Nobody 1900", "Needs what is not here.", "lacking", ("not_installed_anywhere",)),
+    )
     sys.exit(main())

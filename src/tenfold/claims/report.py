@@ -75,7 +75,7 @@ def report_content(results: Sequence[Result], *, notes: Sequence[str] = ()) -> d
     """
     machines: list[Mapping[str, object]] = []
     for run in (run for result in results for run in result.runs):
-        if run.machine not in machines:
+        if run.machine and run.machine not in machines:
             machines.append(run.machine)
     content: dict[str, Any] = {
         "schema": "tenfold-report",
@@ -133,7 +133,7 @@ def _claim_content(result: Result, machines: Sequence[Mapping[str, object]]) -> 
             }
             for run in result.runs
         ],
-        "machines": sorted({list(machines).index(run.machine) for run in result.runs}),
+        "machines": sorted({list(machines).index(run.machine) for run in result.runs if run.machine}),
         "versions": {name: version for run in result.runs for name, version in run.versions.items()},
     }
 
