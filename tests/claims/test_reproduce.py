@@ -19,7 +19,7 @@ class Command:
 
     def __init__(self, folder, cache):
         self.folder = folder
-        self.environment = {**os.environ, "TENFOLD_CACHE": str(cache), "TERM": "xterm", "COLUMNS": "100"}
+        self.environment = {**os.environ, "TENFOLD_CACHE": str(cache), "TERM": "xterm", "COLUMNS": "100", "LINES": "30"}
 
     def start(self, *words, stderr=subprocess.PIPE):
         command = [*COMMAND, *words]

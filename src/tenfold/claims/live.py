@@ -51,7 +51,7 @@ def live_progress() -> Iterator[Callable[[Progress], None]]:
         def show(progress: Progress) -> None:
             for result in progress.finished:
                 console.print(verdict_line(result), soft_wrap=True)
-            live.update(state(progress))
+            live.update(state(progress, max(console.height - 4, 1)))
 
         yield show
 
@@ -93,17 +93,19 @@ def verdict_line(result: Result) -> Text:
     return line
 
 
-def state(progress: Progress) -> RenderableType:
-    """The lines that are redrawn: what is being measured, then a bar with the time left."""
+def state(progress: Progress, most: int) -> RenderableType:
+    """The lines that are redrawn: at most so many that say what is being measured, then a bar with the time left."""
     from rich.console import Group
     from rich.text import Text
 
     lines = []
-    for task in progress.running:
+    for task in progress.running[:most]:
         expected = f" of about {clock(task.expected_seconds)}" if task.expected_seconds is not None else ""
         line = Text(f"  {task.claim} ", no_wrap=True, overflow="ellipsis")
         line.append(f"seed {task.seed}  {clock(task.seconds)}{expected}", style="dim")
         lines.append(line)
+    if len(progress.running) > most:
+        lines.append(Text(f"  and {len(progress.running) - most} more", style="dim"))
     filled = round(BAR * progress.done / progress.total) if progress.total else BAR
     bar = Text("━" * filled, style="cyan", no_wrap=True, overflow="ellipsis")
     bar.append("━" * (BAR - filled), style="bright_black")
