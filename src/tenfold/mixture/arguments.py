@@ -1,6 +1,8 @@
-"""Checks of a mixture's parameters: shapes that must agree, values that must be legal, and the sentence that says what is not."""
+"""Checks of a mixture's parameters: shapes that must agree, values that must be legal, and a sentence about those not."""
 
 from __future__ import annotations
+
+from functools import reduce
 
 import torch
 from torch import Tensor
@@ -9,7 +11,7 @@ from torch import Tensor
 def broadcast_parameters(
     weights_name: str, weights: Tensor, loc: Tensor, spread_name: str, spread: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Weights (.., K), means (.., K, D) and deviations with their batch dimensions broadcast against each other.
+    """Weights (.., K), means (.., K, D) and deviations in one dtype and with one batch shape.
 
     Raises:
         ValueError: Axes K or D that differ, or batch dimensions that do not broadcast; both shapes are named.
@@ -20,13 +22,17 @@ def broadcast_parameters(
             kind = value.dtype if isinstance(value, Tensor) else type(value).__name__
             raise TypeError(f"{name} must be a floating-point tensor, not {kind}")
     axes = ("K", "D") if spread_name == "scale" else ("K", "D", "D")
-    for name, value, expected in ((weights_name, weights, ("K",)), ("loc", loc, ("K", "D")), (spread_name, spread, axes)):
+    for name, value, expected in (
+        (weights_name, weights, ("K",)),
+        ("loc", loc, ("K", "D")),
+        (spread_name, spread, axes),
+    ):
         if value.dim() < len(expected):
             raise ValueError(f"{name} has shape {tuple(value.shape)}, but needs the axes (.., {', '.join(expected)})")
     if weights.shape[-1] != loc.shape[-2]:
         raise ValueError(
-            f"{weights_name} has shape {tuple(weights.shape)}, so K = {weights.shape[-1]} (last axis), but loc has shape "
-            f"{tuple(loc.shape)}, so K = {loc.shape[-2]} (last axis but one)"
+            f"{weights_name} has shape {tuple(weights.shape)}, so K = {weights.shape[-1]} (last axis), but loc has "
+            f"shape {tuple(loc.shape)}, so K = {loc.shape[-2]} (last axis but one)"
         )
     wanted = loc.shape[-2:] if spread_name == "scale" else (*loc.shape[-2:], loc.shape[-1])
     if tuple(spread.shape[-len(wanted) :]) != tuple(wanted):
@@ -44,42 +50,63 @@ def broadcast_parameters(
             f"the batch shapes {weights_name} {tuple(batches[0])}, loc {tuple(batches[1])} and {spread_name} "
             f"{tuple(batches[2])} do not broadcast"
         ) from None
+    dtype = reduce(torch.promote_types, (weights.dtype, loc.dtype, spread.dtype))
     return (
-        weights.expand(*batch, *weights.shape[-1:]),
-        loc.expand(*batch, *loc.shape[-2:]),
-        spread.expand(*batch, *wanted),
+        weights.to(dtype).expand(*batch, *weights.shape[-1:]),
+        loc.to(dtype).expand(*batch, *loc.shape[-2:]),
+        spread.to(dtype).expand(*batch, *wanted),
     )
 
 
 def check_values(weights_name: str, weights: Tensor, loc: Tensor, spread_name: str, spread: Tensor) -> None:
     """Raise a ValueError that names the first entry which is not legal."""
     if weights_name == "logits":
-        _require(~weights.isnan() & (weights < torch.inf), weights, "logits", "must be finite, or -inf for weight zero")
+        require(~weights.isnan() & (weights < torch.inf), weights, "logits", "must be finite, or -inf for weight zero")
         alive = (weights > -torch.inf).any(-1, keepdim=True)
-        _require(alive.expand_as(weights), weights, "logits", "lies in a row without a component of positive weight")
+        require(alive.expand_as(weights), weights, "logits", "lies in a row without a component of positive weight")
     else:
-        _require(weights >= 0, weights, "probs", "must be at least 0")
+        require(weights >= 0, weights, "probs", "must be at least 0")
         total = weights.sum(-1)
         tolerance = 1e-6 + 4 * weights.shape[-1] * torch.finfo(weights.dtype).eps
-        _require((total - 1).abs() <= tolerance, total, "probs.sum(-1)", "must be 1")
-    _require(loc.isfinite(), loc, "loc", "must be finite")
-    _require(spread.isfinite(), spread, spread_name, "must be finite")
+        require((total - 1).abs() <= tolerance, total, "probs.sum(-1)", "must be 1")
+    _require_finite(loc, "loc")
+    _require_finite(spread, spread_name)
     if spread_name == "scale":
-        _require(spread > 0, spread, "scale", "must be positive")
+        if not bool(spread.amin() > 0):
+            require(spread > 0, spread, "scale", "must be positive")
     elif spread_name == "scale_tril":
-        _require(spread.triu(1) == 0, spread, "scale_tril", "must be 0 above the diagonal")
+        require(spread.triu(1) == 0, spread, "scale_tril", "must be 0 above the diagonal")
         diagonal = spread.diagonal(dim1=-2, dim2=-1)
-        _require(diagonal > 0, diagonal, "scale_tril diagonal", "must be positive")
+        require(diagonal > 0, diagonal, "scale_tril diagonal", "must be positive")
     else:
-        tolerance = 1e-4 * spread.abs().amax((-2, -1), keepdim=True) if spread.dtype != torch.float64 else 1e-8
-        _require((spread - spread.mT).abs() <= tolerance, spread, "covariance_matrix", "must be symmetric")
-        info = torch.linalg.cholesky_ex(spread.detach()).info
-        _require(info == 0, info, "order of the first minor of covariance_matrix", "is not positive definite")
+        rounding = (1e-8 if spread.dtype == torch.float64 else 1e-4) * spread.abs().amax((-2, -1), keepdim=True)
+        symmetric = (spread - spread.mT).abs() <= rounding
+        require(symmetric, spread, "covariance_matrix", "must equal its mirror image: the matrix must be symmetric")
+        order = torch.linalg.cholesky_ex(spread.detach()).info
+        if bool((order > 0).any()):
+            index, minor = _first(order > 0), int(order[order > 0][0])
+            raise ValueError(
+                f"covariance_matrix{_place(index)} must be positive definite; "
+                f"its leading minor of order {minor} is not positive"
+            )
 
 
-def _require(legal: Tensor, value: Tensor, name: str, rule: str) -> None:
-    if bool(legal.all()):
-        return
-    index = tuple(int(i) for i in (~legal).nonzero()[0])
-    place = f"[{', '.join(map(str, index))}]" if index else ""
-    raise ValueError(f"{name}{place} = {value[index].item():.6g} {rule}")
+def require(legal: Tensor, value: Tensor, name: str, rule: str) -> None:
+    """Raise a ValueError that names the first entry of ``value`` which is not ``legal``."""
+    if not bool(legal.all()):
+        index = _first(~legal)
+        raise ValueError(f"{name}{_place(index)} = {value[index].item():.6g} {rule}")
+
+
+def _require_finite(value: Tensor, name: str) -> None:
+    # A sum is finite only if every entry is, and costs a tenth of looking at each; a sum that overflows is looked at.
+    if not bool(value.sum().isfinite()):
+        require(value.isfinite(), value, name, "must be finite")
+
+
+def _first(found: Tensor) -> tuple[int, ...]:
+    return tuple(int(i) for i in found.nonzero()[0])
+
+
+def _place(index: tuple[int, ...]) -> str:
+    return f"[{', '.join(map(str, index))}]" if index else ""

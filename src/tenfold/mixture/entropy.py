@@ -19,48 +19,63 @@ from jaxtyping import Float
 from torch import Tensor
 
 
-def _log_det(scale_tril: Float[Tensor, "*batch D D"]) -> Float[Tensor, "*batch"]:
-    return 2 * scale_tril.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+def _log_det(spread: Float[Tensor, "..."], diagonal: bool) -> Float[Tensor, "..."]:
+    return 2 * (spread if diagonal else spread.diagonal(dim1=-2, dim2=-1)).log().sum(-1)
 
 
 def _squared_distance(
-    difference: Float[Tensor, "*batch D"], scale_tril: Float[Tensor, "*#batch D D"]
+    difference: Float[Tensor, "*batch D"], spread: Float[Tensor, "..."], diagonal: bool
 ) -> Float[Tensor, "*batch"]:
-    return torch.linalg.solve_triangular(scale_tril, difference.unsqueeze(-1), upper=False).square().sum((-2, -1))
+    if diagonal:
+        return (difference / spread).square().sum(-1)
+    return torch.linalg.solve_triangular(spread, difference.unsqueeze(-1), upper=False).square().sum((-2, -1))
 
 
 def bhattacharyya_distance(
-    loc: Float[Tensor, "*batch K D"], scale_tril: Float[Tensor, "*batch K D D"]
+    loc: Float[Tensor, "*batch K D"], spread: Float[Tensor, "..."]
 ) -> Float[Tensor, "*batch K K"]:
     """``(mu_i - mu_j)^T S^-1 (mu_i - mu_j) / 8 + log(det S / sqrt(det S_i det S_j)) / 2`` with S the mean of both."""
-    covariance = scale_tril @ scale_tril.mT
-    middle = torch.linalg.cholesky((covariance.unsqueeze(-3) + covariance.unsqueeze(-4)) / 2)
+    diagonal = spread.dim() == loc.dim()
+    if diagonal:
+        middle = ((spread.unsqueeze(-2).square() + spread.unsqueeze(-3).square()) / 2).sqrt()
+    else:
+        covariance = spread @ spread.mT
+        middle = torch.linalg.cholesky((covariance.unsqueeze(-3) + covariance.unsqueeze(-4)) / 2)
     difference = loc.unsqueeze(-2) - loc.unsqueeze(-3)
-    log_det = _log_det(scale_tril)
-    return _squared_distance(difference, middle) / 8 + 0.5 * (
-        _log_det(middle) - 0.5 * (log_det.unsqueeze(-1) + log_det.unsqueeze(-2))
+    log_det = _log_det(spread, diagonal)
+    return _squared_distance(difference, middle, diagonal) / 8 + 0.5 * (
+        _log_det(middle, diagonal) - 0.5 * (log_det.unsqueeze(-1) + log_det.unsqueeze(-2))
     )
 
 
 def kullback_leibler_divergence(
-    loc: Float[Tensor, "*batch K D"], scale_tril: Float[Tensor, "*batch K D D"]
+    loc: Float[Tensor, "*batch K D"], spread: Float[Tensor, "..."]
 ) -> Float[Tensor, "*batch K K"]:
     """``KL(N_i || N_j)`` for every pair of components."""
-    first, second = scale_tril.unsqueeze(-3), scale_tril.unsqueeze(-4)
+    diagonal = spread.dim() == loc.dim()
+    axis = -2 if diagonal else -3
+    first, second = spread.unsqueeze(axis), spread.unsqueeze(axis - 1)
     difference = loc.unsqueeze(-2) - loc.unsqueeze(-3)
-    ratio = torch.linalg.solve_triangular(second, first.expand(torch.broadcast_shapes(first.shape, second.shape)), upper=False)
-    trace = ratio.square().sum((-2, -1))
-    return 0.5 * (trace + _squared_distance(difference, second) - loc.shape[-1] + _log_det(second) - _log_det(first))
+    if diagonal:
+        trace = (first / second).square().sum(-1)
+    else:
+        pairs = torch.broadcast_shapes(first.shape, second.shape)
+        trace = torch.linalg.solve_triangular(second, first.expand(pairs), upper=False).square().sum((-2, -1))
+    log_det = _log_det(second, diagonal) - _log_det(first, diagonal)
+    return 0.5 * (trace + _squared_distance(difference, second, diagonal) - loc.shape[-1] + log_det)
 
 
 def pairwise_bound(
     logits: Float[Tensor, "*batch K"],
     loc: Float[Tensor, "*batch K D"],
-    scale_tril: Float[Tensor, "*batch K D D"],
+    spread: Float[Tensor, "..."],
     distance: Callable[[Tensor, Tensor], Tensor],
 ) -> Float[Tensor, "*batch"]:
-    """The bound of Eq. 10 in nats for the given pairwise distance."""
+    """The bound of Eq. 10 in nats for the given pairwise distance.
+
+    ``spread`` holds standard deviations (.., K, D) or lower Cholesky factors (.., K, D, D); here and above.
+    """
     log_pi = torch.log_softmax(logits, -1)
-    component = 0.5 * (loc.shape[-1] * (1 + math.log(2 * math.pi)) + _log_det(scale_tril))
-    spread = torch.logsumexp(log_pi.unsqueeze(-2) - distance(loc, scale_tril), -1)
+    component = 0.5 * (loc.shape[-1] * (1 + math.log(2 * math.pi)) + _log_det(spread, spread.dim() == loc.dim()))
+    spread = torch.logsumexp(log_pi.unsqueeze(-2) - distance(loc, spread), -1)
     return (log_pi.exp() * (component - spread)).sum(-1)

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.distributions import Distribution, constraints
 
 from tenfold.mixture import entropy, quantile
-from tenfold.mixture.arguments import broadcast_parameters, check_values
+from tenfold.mixture.arguments import broadcast_parameters, check_values, require
 from tenfold.mixture.combined import combined_expectation
 from tenfold.mixture.implicit import newton_attach
 from tenfold.mixture.pathwise import ESTIMATORS, Estimator, move_with_parameters
@@ -47,7 +47,8 @@ class GaussianMixture(Distribution):
         ValueError: Shapes that do not fit (both are named), a deviation that is not positive, NaN, probs that do not
             sum to one (the bad entry is named).
 
-    >>> mixture = GaussianMixture(probs=torch.tensor([0.25, 0.75]), loc=torch.tensor([[-1.0], [1.0]]), scale=torch.ones(2, 1))
+    >>> loc, scale = torch.tensor([[-1.0], [1.0]]), torch.ones(2, 1)
+    >>> mixture = GaussianMixture(probs=torch.tensor([0.25, 0.75]), loc=loc, scale=scale)
     >>> mixture.mean, mixture.variance  # 0.75 - 0.25, and 1 + (1 - 0.5^2)
     (tensor([0.5000]), tensor([1.7500]))
     >>> logits = torch.zeros(3, requires_grad=True)
@@ -73,11 +74,9 @@ class GaussianMixture(Distribution):
     ) -> None:
         if estimator not in ESTIMATORS:
             raise ValueError(f"estimator={estimator!r} is not one of {', '.join(map(repr, ESTIMATORS))}")
-        weights = _exactly_one(logits=logits, probs=probs)
-        spread = _exactly_one(scale=scale, scale_tril=scale_tril, covariance_matrix=covariance_matrix)
+        weights, given = _exactly_one(logits=logits, probs=probs)
+        spread, width = _exactly_one(scale=scale, scale_tril=scale_tril, covariance_matrix=covariance_matrix)
         self._weights_name, self._spread_name, self.estimator = weights, spread, estimator
-        given = {"logits": logits, "probs": probs}[weights]
-        width = {"scale": scale, "scale_tril": scale_tril, "covariance_matrix": covariance_matrix}[spread]
         given, self.loc, width = broadcast_parameters(weights, given, loc, spread, width)
         if self._should_check(validate_args):
             check_values(weights, given, self.loc, spread, width)
@@ -96,6 +95,10 @@ class GaussianMixture(Distribution):
         wanted = Distribution._validate_args if validate_args is None else validate_args
         return bool(wanted) and not torch.compiler.is_compiling()
 
+    def __repr__(self) -> str:
+        shapes = {"logits": self.logits, "loc": self.loc, "scale" if self._diagonal else "scale_tril": self._spread}
+        return f"GaussianMixture({', '.join(f'{name}: {tuple(value.shape)}' for name, value in shapes.items())})"
+
     @property
     def support(self) -> constraints.Constraint:
         """All real vectors of length D."""
@@ -108,7 +111,11 @@ class GaussianMixture(Distribution):
         return {
             "logits": constraints.real_vector,
             "loc": constraints.independent(constraints.real, 2),
-            **({"scale": diagonal} if self._diagonal else {"scale_tril": constraints.independent(constraints.lower_cholesky, 1)}),
+            **(
+                {"scale": diagonal}
+                if self._diagonal
+                else {"scale_tril": constraints.independent(constraints.lower_cholesky, 1)}
+            ),
         }
 
     @property
@@ -209,11 +216,14 @@ class GaussianMixture(Distribution):
         dim = self.event_shape[0]
         with torch.no_grad():
             batch, rows = self.batch_shape.numel(), shape.numel()
-            probs = self.probs.reshape(batch, -1)
-            k = torch.multinomial(probs, rows, replacement=True, generator=generator).T if rows * batch else probs.new_zeros(rows, batch).long()
+            probs = self.probs.reshape(batch, self.num_components)
+            if rows * batch == 0:
+                k = torch.zeros((rows, batch), dtype=torch.long, device=probs.device)
+            else:
+                k = torch.multinomial(probs, rows, replacement=True, generator=generator).T
             eps = torch.randn((rows, batch, dim), dtype=self.loc.dtype, device=self.loc.device, generator=generator)
             row = torch.arange(batch, device=k.device)
-            loc = self.loc.reshape(batch, -1, dim)[row, k]
+            loc = self.loc.reshape(batch, self.num_components, dim)[row, k]
             spread = self._spread.reshape(batch, *self._spread.shape[len(self.batch_shape) :])[row, k]
             x = loc + (spread * eps if self._diagonal else (spread @ eps.unsqueeze(-1)).squeeze(-1))
             return x.reshape(self._extended_shape(shape)), k.reshape(shape + self.batch_shape)
@@ -248,7 +258,8 @@ class GaussianMixture(Distribution):
 
         Args:
             f: Maps samples (*sample_shape, *batch_shape, D) to one value each (*sample_shape, *batch_shape); the value
-                of one sample must not depend on the others.
+                of one sample must not depend on the others. Continuous, with the derivative that autograd finds; of a
+                step function or a detached ``f``, which has none anywhere, only the score gradient is used.
             sample_shape: Number of samples, at least 4 in all.
             generator: Source of randomness.
 
@@ -276,34 +287,47 @@ class GaussianMixture(Distribution):
         if self._validate_args and not torch.compiler.is_compiling():
             self._validate_sample(value)
         z = (value.unsqueeze(-2) - self.loc) / self.scale
-        return (self.probs * torch.special.ndtr(z).squeeze(-1)).sum(-1)
+        return (self.probs * quantile.normal_cdf(z).squeeze(-1)).sum(-1)
 
     def icdf(self, value: Float[Tensor, "..."]) -> Float[Tensor, "... 1"]:
         """Quantiles in one dimension, by bisection between the components' own; differentiable by Eq. 6.
 
         Args:
-            value: Probabilities between 0 and 1, of shape (*sample, *batch).
+            value: Probabilities between 0 and 1, of shape (*sample, *batch); the quantiles of 0 and 1 are infinite.
 
         Raises:
             NotImplementedError: For D > 1.
+            ValueError: A probability outside [0, 1], or NaN.
         """
         self._one_dimensional("icdf")
-        loc, scale = self.loc.detach().squeeze(-1), self.scale.detach().squeeze(-1)
-        p = value.detach()
-        quantiles = loc + scale * torch.special.ndtri(p).unsqueeze(-1)
-        live = self.logits > -torch.inf
-        low = torch.where(live, quantiles, torch.inf).amin(-1)
-        high = torch.where(live, quantiles, -torch.inf).amax(-1)
+        if self._validate_args and not torch.compiler.is_compiling():
+            require((value >= 0) & (value <= 1), value, "value", "must lie between 0 and 1")
+        loc, scale = self.loc.squeeze(-1), self.scale.squeeze(-1)
+        p = value.to(torch.promote_types(value.dtype, loc.dtype))
+        upper = p > 0.5
+        sign = torch.where(upper, -1.0, 1.0).to(p.dtype)
+
+        def mass(x: Tensor) -> Tensor:
+            """F(x) below the median and F(x) - 1 above it: neither cancels."""
+            z = sign.unsqueeze(-1) * (x.unsqueeze(-1) - loc) / scale
+            return sign * (self.probs * quantile.normal_cdf(z)).sum(-1)
+
         with torch.no_grad():
+            quantiles = loc + scale * torch.special.ndtri(p).unsqueeze(-1)
+            live = self.logits > -torch.inf
+            low = torch.where(live, quantiles, torch.inf).amin(-1)
+            edge = high = torch.where(live, quantiles, -torch.inf).amax(-1)
+            inside = edge.isfinite()
+            # Where the quantile is infinite a point of positive density stands in, so that no derivative is NaN.
+            heaviest = loc.gather(-1, self.logits.argmax(-1, keepdim=True)).squeeze(-1)
+            low, high = torch.where(inside, low, heaviest), torch.where(inside, high, heaviest)
+            target = torch.where(upper, p - 1, p)
             for _ in range(2 * torch.finfo(p.dtype).bits):
                 middle = low + (high - low) / 2
-                below = self._distribution(middle) < p
+                below = mass(middle) < target
                 low, high = torch.where(below, middle, low), torch.where(below, high, middle)
-        return newton_attach(high, self._distribution, lambda x: self.log_prob(x.unsqueeze(-1)), value).unsqueeze(-1)
-
-    def _distribution(self, value: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        z = (value.unsqueeze(-1) - self.loc.squeeze(-1)) / self.scale.squeeze(-1)
-        return (self.probs * torch.special.ndtr(z)).sum(-1)
+        root = newton_attach(high, mass, lambda x: self.log_prob(x.unsqueeze(-1)), p)
+        return torch.where(inside, root, edge).unsqueeze(-1)
 
     def _one_dimensional(self, name: str) -> None:
         if self.event_shape[0] != 1:
@@ -322,11 +346,11 @@ class GaussianMixture(Distribution):
 
     def entropy_lower_bound(self) -> Float[Tensor, "*batch"]:
         """Lower bound from pairwise Bhattacharyya distances (Kolchinsky & Tracey 2017); exact for equal components."""
-        return entropy.pairwise_bound(self.logits, self.loc, self.scale_tril, entropy.bhattacharyya_distance)
+        return entropy.pairwise_bound(self.logits, self.loc, self._spread, entropy.bhattacharyya_distance)
 
     def entropy_upper_bound(self) -> Float[Tensor, "*batch"]:
-        """Upper bound from pairwise Kullback-Leibler divergences (Kolchinsky & Tracey 2017); exact for equal components."""
-        return entropy.pairwise_bound(self.logits, self.loc, self.scale_tril, entropy.kullback_leibler_divergence)
+        """Upper bound from pairwise Kullback-Leibler divergences (same paper); exact for equal components."""
+        return entropy.pairwise_bound(self.logits, self.loc, self._spread, entropy.kullback_leibler_divergence)
 
     def entropy_monte_carlo(
         self, num_samples: int = 1000, *, generator: torch.Generator | None = None
@@ -335,8 +359,9 @@ class GaussianMixture(Distribution):
         return -self.log_prob(self.rsample((num_samples,), generator=generator)).mean(0)
 
 
-def _exactly_one(**options: Tensor | None) -> str:
-    given = [name for name, value in options.items() if value is not None]
+def _exactly_one(**options: Tensor | None) -> tuple[str, Tensor]:
+    given = [(name, value) for name, value in options.items() if value is not None]
     if len(given) != 1:
-        raise ValueError(f"give exactly one of {', '.join(options)}; given: {', '.join(given) or 'none'}")
+        names = ", ".join(name for name, _ in given)
+        raise ValueError(f"give exactly one of {', '.join(options)}; given: {names or 'none'}")
     return given[0]

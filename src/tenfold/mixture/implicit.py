@@ -7,14 +7,16 @@ Graves 2016 (arXiv 1607.05690), Eq. 6: at a fixed uniform ``u = F(x; theta)``,
 
 ``implicit_rsample`` uses the first form. The second is an expectation over the density itself,
 ``E_t[1{t <= x} d log f(t)/d theta]``, which ``monte_carlo_pathwise`` estimates for densities of which only the log
-density and a sampler are known. Since ``E d log f = 0``, any number that does not depend on ``t`` may be subtracted from
-the indicator; the share of the *other* samples below ``x`` keeps the estimate unbiased and its variance low in both tails.
+density and a sampler are known. Since ``E d log f = 0``, any number that does not depend on ``t`` may be subtracted
+from the indicator; the share of the *other* samples below ``x`` keeps the estimate unbiased and its variance low in both
+tails.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from jaxtyping import Float
@@ -26,11 +28,20 @@ from torch.distributions import (
     Exponential,
     Gamma,
     Gumbel,
+    HalfCauchy,
     HalfNormal,
+    Kumaraswamy,
     Laplace,
     MixtureSameFamily,
     Normal,
+    TransformedDistribution,
+    Uniform,
+    constraints,
 )
+
+from tenfold.mixture.quantile import normal_cdf
+
+_SQRT_HALF = math.sqrt(0.5)
 
 
 def newton_attach(
@@ -46,7 +57,7 @@ def newton_attach(
 
     Args:
         x: The root, without gradients.
-        distribution: F, or 1 - F with a density of negative sign (see ``implicit_rsample``).
+        distribution: F, or F less a constant.
         log_density: log of |F'|.
         target: The value of F at the root; the value that F has there, held constant, if None.
     """
@@ -60,37 +71,84 @@ def newton_attach(
     return root
 
 
-def survival_function(dist: Distribution, x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """``1 - F(x)``, without cancellation for the families whose upper tail has a formula of its own.
+def tails(dist: Distribution, x: Float[Tensor, "*shape"]) -> tuple[Float[Tensor, "*shape"], Float[Tensor, "*shape"]]:
+    """``(F(x), 1 - F(x))``, each without cancellation in its own tail where the family has a formula for it.
 
-    >>> survival_function(torch.distributions.Normal(torch.tensor(0.0), 1.0), torch.tensor(9.0))
-    tensor(1.1286e-19)
+    A point outside of the support has the mass 0 below or above it, so that it may lie in that of another component.
+
+    >>> tails(torch.distributions.Normal(torch.tensor(0.0), 1.0), torch.tensor([-9.0, 9.0]))
+    (tensor([1.1286e-19, 1.0000e+00]), tensor([1.0000e+00, 1.1286e-19]))
     """
     if isinstance(dist, MixtureSameFamily):
-        tails = survival_function(dist.component_distribution, x.unsqueeze(-1))
-        return (dist.mixture_distribution.probs * tails).sum(-1)
+        weights = dist.mixture_distribution.probs
+        lower, upper = tails(dist.component_distribution, x.unsqueeze(-1))
+        return (weights * lower).sum(-1), (weights * upper).sum(-1)
     if isinstance(dist, Normal):
-        return torch.special.ndtr((dist.loc - x) / dist.scale)
+        z = (x - dist.loc) / dist.scale
+        return normal_cdf(z), normal_cdf(-z)
     if isinstance(dist, HalfNormal):
-        return 2 * torch.special.ndtr(-x / dist.scale)
+        z = x.clamp(min=0) / dist.scale
+        return torch.erf(z * _SQRT_HALF), 2 * normal_cdf(-z)
     if isinstance(dist, Exponential):
-        return torch.exp(-dist.rate * x)
+        hazard = dist.rate * x.clamp(min=0)
+        return -torch.expm1(-hazard), torch.exp(-hazard)
     if isinstance(dist, Laplace):
         z = (x - dist.loc) / dist.scale
-        return torch.where(z > 0, 0.5 * torch.exp(-z.clamp(min=0)), 1 - 0.5 * torch.exp(z.clamp(max=0)))
+        tail = 0.5 * torch.exp(-z.abs())
+        return torch.where(z > 0, 1 - tail, tail), torch.where(z > 0, tail, 1 - tail)
     if isinstance(dist, Cauchy):
-        return torch.atan2(dist.scale.expand_as(x), x - dist.loc) / torch.pi
+        scale = dist.scale.expand_as(x - dist.loc)
+        return torch.atan2(scale, dist.loc - x) / torch.pi, torch.atan2(scale, x - dist.loc) / torch.pi
+    if isinstance(dist, HalfCauchy):
+        scale, x = torch.broadcast_tensors(dist.scale, x.clamp(min=0))
+        return 2 * torch.atan2(x, scale) / torch.pi, 2 * torch.atan2(scale, x) / torch.pi
     if isinstance(dist, Gumbel):
-        return -torch.expm1(-torch.exp((dist.loc - x) / dist.scale))
-    return 1 - dist.cdf(x)
+        hazard = torch.exp((dist.loc - x) / dist.scale)
+        return torch.exp(-hazard), -torch.expm1(-hazard)
+    if isinstance(dist, Kumaraswamy):
+        log_upper = dist.concentration0 * torch.log1p(-x.pow(dist.concentration1))
+        return -torch.expm1(log_upper), torch.exp(log_upper)
+    if isinstance(dist, Uniform):
+        width = dist.high - dist.low
+        return ((x - dist.low) / width).clamp(0, 1), ((dist.high - x) / width).clamp(0, 1)
+    if _is_transformed(dist):
+        increasing = torch.ones((), dtype=torch.bool, device=x.device)
+        for transform in reversed(dist.transforms):
+            x = transform.inv(x)
+            increasing = increasing == (torch.as_tensor(transform.sign, device=x.device) > 0)
+        lower, upper = tails(dist.base_dist, x)
+        return torch.where(increasing, lower, upper), torch.where(increasing, upper, lower)
+    lower = dist.cdf(x)
+    return lower, 1 - lower
+
+
+def log_density(dist: Distribution, x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """``log_prob``, in which a component of a mixture whose support does not hold ``x`` has no density there.
+
+    >>> from torch.distributions import Categorical, MixtureSameFamily, Uniform
+    >>> apart = Uniform(torch.tensor([0.0, 2.0]), torch.tensor([1.0, 4.0]))
+    >>> log_density(MixtureSameFamily(Categorical(torch.ones(2)), apart), torch.tensor([0.5, 3.0])).exp()
+    tensor([0.5000, 0.2500])
+    """
+    if not isinstance(dist, MixtureSameFamily):
+        return dist.log_prob(x)
+    component, x = dist.component_distribution, x.unsqueeze(-1)
+    inside: Tensor = component.support.check(x)  # type: ignore[union-attr]  # a density has a support
+    if bool(inside.all()):
+        log_components = log_density(component, x)
+    else:  # a point of its own support stands in, so that no derivative is NaN
+        log_components = torch.where(
+            inside, log_density(component, torch.where(inside, x, component.sample())), -torch.inf
+        )
+    return torch.logsumexp(torch.log_softmax(dist.mixture_distribution.logits, -1) + log_components, -1)
 
 
 def implicit_rsample(dist: Distribution, sample_shape: Any = ()) -> Float[Tensor, "..."]:
     """Samples of a one-dimensional density with pathwise gradients in all of its parameters (Eq. 6).
 
     Args:
-        dist: A continuous scalar distribution (``event_shape == ()``) with ``sample``, ``log_prob`` and a ``cdf`` that is
-            differentiable in its parameters; mixtures (``MixtureSameFamily``) too.
+        dist: A continuous scalar distribution (``event_shape == ()``) with ``sample``, ``log_prob`` and a ``cdf`` that
+            is differentiable in its parameters; mixtures (``MixtureSameFamily``) too.
         sample_shape: Leading shape of independent draws.
 
     Returns:
@@ -108,12 +166,20 @@ def implicit_rsample(dist: Distribution, sample_shape: Any = ()) -> Float[Tensor
     _require_scalar_density(dist)
     if not has_differentiable_cdf(dist):
         raise NotImplementedError(
-            f"{_describe(dist)} has no cdf that torch can differentiate; monte_carlo_pathwise needs only log_prob and sample"
+            f"{_describe(dist)} has no cdf that torch can differentiate; "
+            "monte_carlo_pathwise needs only log_prob and sample"
         )
     x = dist.sample(torch.Size(sample_shape))
-    upper = dist.cdf(x).detach() > 0.5
-    # Each sample uses whichever of F and 1 - F is the smaller: neither cancels in its own tail.
-    return newton_attach(x, lambda t: torch.where(upper, -survival_function(dist, t), dist.cdf(t)), dist.log_prob)
+    with torch.no_grad():
+        lower, upper = tails(dist, x)
+    above = lower > upper
+
+    def mass(t: Tensor) -> Tensor:
+        """F(t) or F(t) - 1, whichever is smaller: neither cancels in its own tail."""
+        lower, upper = tails(dist, t)
+        return torch.where(above, -upper, lower)
+
+    return newton_attach(x, mass, lambda t: log_density(dist, t))
 
 
 def monte_carlo_pathwise(dist: Distribution, sample_shape: Any = (), *, num_samples: int = 100) -> Float[Tensor, "..."]:
@@ -128,7 +194,8 @@ def monte_carlo_pathwise(dist: Distribution, sample_shape: Any = (), *, num_samp
 
     Raises:
         ValueError: ``num_samples`` below 2.
-        NotImplementedError: A discrete or multivariate distribution.
+        NotImplementedError: A discrete or multivariate distribution, or one whose support moves with a parameter that
+            requires a gradient: its log density does not know of the edge.
 
     >>> scale = torch.tensor(2.0, requires_grad=True)
     >>> x = monte_carlo_pathwise(torch.distributions.Normal(0.0, scale), num_samples=10_000)
@@ -137,6 +204,11 @@ def monte_carlo_pathwise(dist: Distribution, sample_shape: Any = (), *, num_samp
     True
     """
     _require_scalar_density(dist)
+    if _support_moves(dist.support):
+        raise NotImplementedError(
+            f"the support of {_describe(dist)} moves with its parameters, which the log density does not show; "
+            "use implicit_rsample"
+        )
     if num_samples < 2:
         raise ValueError(f"num_samples={num_samples}: at least 2 are needed")
     x = dist.sample(torch.Size(sample_shape))
@@ -169,8 +241,24 @@ def has_differentiable_cdf(dist: Distribution) -> bool:
     """Whether the family has a cdf which torch can differentiate in all parameters."""
     if isinstance(dist, MixtureSameFamily):
         return has_differentiable_cdf(dist.component_distribution)
+    if _is_transformed(dist):
+        return all(t.bijective for t in dist.transforms) and has_differentiable_cdf(dist.base_dist)
     # torch's incomplete gamma function has no derivative in its first argument; Chi2 is a Gamma.
     return not (_is_discrete(dist) or isinstance(dist, Gamma) or _overrides_nothing(dist, "cdf"))
+
+
+def _is_transformed(dist: Distribution) -> TypeGuard[TransformedDistribution]:
+    """Whether torch computes the cdf by inverting transforms."""
+    return isinstance(dist, TransformedDistribution) and type(dist).cdf is TransformedDistribution.cdf
+
+
+def _support_moves(support: object) -> bool:
+    return any(
+        _support_moves(bound)
+        if isinstance(bound, constraints.Constraint)
+        else isinstance(bound, Tensor) and bound.requires_grad
+        for bound in vars(support).values()
+    )
 
 
 def _overrides_nothing(dist: Distribution, method: str) -> bool:

@@ -17,7 +17,7 @@ from tenfold.runtime import parallel_rows
 
 LANES = 16
 ROOT_TWO_PI = math.sqrt(2 * math.pi)
-SMALL = 1 << 16  # (sample, component, dimension) triples below which threads cost more than they save
+BLOCK = 1 << 16  # (sample, component, dimension) triples that one thread takes at a time, about a millisecond
 
 
 def exp(x):
@@ -141,7 +141,9 @@ def _transform(g, x, log_pi, loc, scale, inverse, r, rho, z, work, grad_logits, 
 
 
 @kernel
-def _recursive_rows(start, stop, g, x, log_pi, loc, scale, quantile, grad_logits, grad_loc, grad_scale):
+def _recursive_rows(
+    start, stop, g, x, log_pi, loc, scale, quantile, lanes_are_samples, grad_logits, grad_loc, grad_scale
+):
     """Batch elements ``start`` to ``stop`` of the quantile transform; shapes as `diagonal_gradients`."""
     samples, dims = x.shape[0], x.shape[2]
     components = loc.shape[1]
@@ -153,9 +155,7 @@ def _recursive_rows(start, stop, g, x, log_pi, loc, scale, quantile, grad_logits
     log_pis, lane_logits = np.empty((components, LANES), x.dtype), np.empty((components, LANES), x.dtype)
     gs, xs = np.empty((dims, LANES), x.dtype), np.empty((dims, LANES), x.dtype)
     work = np.empty((2 * components + 6, LANES), x.dtype)
-    lanes_are_samples = samples > stop - start
     outer = 1 if lanes_are_samples else LANES
-    count = samples if lanes_are_samples else stop - start
     for first in range(start, stop, outer):
         for lane in range(LANES):  # lanes beyond the end repeat the last row; their results are not stored
             row = first if lanes_are_samples else min(first + lane, stop - 1)
@@ -196,7 +196,6 @@ def _recursive_rows(start, stop, g, x, log_pi, loc, scale, quantile, grad_logits
                     for d in range(dims):
                         grad_loc[first + lane, k, d] = sum_loc[d, k, lane]
                         grad_scale[first + lane, k, d] = sum_scale[d, k, lane]
-    return count
 
 
 @kernel
@@ -270,16 +269,19 @@ def diagonal_gradients(g, x, logits, loc, scale, responsibility, recursive, num_
     grad_logits = np.zeros((samples, batch, components), x.dtype)
     grad_loc, grad_scale = np.empty_like(loc), np.empty_like(scale)
 
+    lanes_are_samples = samples > batch  # a property of the whole call, so that threads change no sum
+
     def rows(start: int, stop: int) -> None:
         if recursive:
-            _recursive_rows(
-                start, stop, g, x, log_pi, loc, scale, not responsibility, grad_logits, grad_loc, grad_scale
-            )
+            quantile = not responsibility
+            outputs = (grad_logits, grad_loc, grad_scale)
+            _recursive_rows(start, stop, g, x, log_pi, loc, scale, quantile, lanes_are_samples, *outputs)
         else:
             _responsibility_rows(start, stop, g, x, log_pi, loc, scale, grad_loc, grad_scale)
 
-    if samples * batch * components * dims < SMALL or num_threads == 1:
+    if num_threads == 1 or samples * batch * components * dims < BLOCK:
         rows(0, batch)
     else:
-        parallel_rows(rows, batch, num_threads)
+        block = max(LANES, BLOCK // (samples * components * dims))
+        parallel_rows(rows, batch, num_threads, block_cost=float(block), uses_blas=False)
     return grad_logits, grad_loc, grad_scale

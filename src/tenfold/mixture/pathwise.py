@@ -11,7 +11,7 @@ fields are offered, both unbiased:
 
 The sample is saved as the *output* of its function, so that a second derivative sees the dependence of ``x`` on the
 parameters; then, and on devices other than the CPU, the formulas run as differentiable torch operations. A first
-derivative on the CPU runs the compiled kernel through a custom operator, which ``torch.compile`` and ``torch.vmap`` know.
+derivative on the CPU runs the compiled kernel through a custom operator, known to ``torch.compile`` and ``torch.vmap``.
 """
 
 from __future__ import annotations
@@ -52,15 +52,11 @@ def move_with_parameters(
             [0.5000, 0.5000]])
     """
     batch = logits.shape[:-1]
-    rows = x.reshape(-1, *_flat(batch), x.shape[-1])
-    moved: Tensor = _MoveWithParameters.apply(
-        rows, *(p.reshape(*_flat(batch), *p.shape[len(batch) :]) for p in (logits, loc, scale)), estimator
-    )
+    samples = x.shape[: x.dim() - 1 - len(batch)].numel()
+    rows = x.reshape(samples, batch.numel(), x.shape[-1])
+    flat = (p.reshape(batch.numel(), *p.shape[len(batch) :]) for p in (logits, loc, scale))
+    moved: Tensor = _MoveWithParameters.apply(rows, *flat, estimator)
     return moved.reshape(x.shape)
-
-
-def _flat(batch: torch.Size) -> tuple[int]:
-    return (batch.numel(),)
 
 
 class _MoveWithParameters(torch.autograd.Function):
@@ -78,7 +74,7 @@ class _MoveWithParameters(torch.autograd.Function):
         ctx.save_for_backward(output, logits, loc, scale)
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]  # one output
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         x, logits, loc, scale = ctx.saved_tensors
         _, need_logits, need_loc, need_scale, _ = ctx.needs_input_grad
         # The quantile field gives all three together; otherwise means and deviations need no recursion.
@@ -106,7 +102,7 @@ def torch_gradients(
     estimator: Estimator,
     recursive: bool,
 ) -> tuple[Float[Tensor, "S B K"], Float[Tensor, "B K D"], Float[Tensor, "..."]]:
-    """Reference of the compiled operator: gradients for the logits of each sample, and for means and deviations summed."""
+    """Reference of the compiled operator: gradients for each sample's logits, and summed for means and deviations."""
     working = torch.promote_types(x.dtype, torch.float32)  # half precisions are computed in float32
     result = x.dtype
     g, x, logits, loc, scale = (t.to(working) for t in (g, x, logits, loc, scale))
@@ -122,18 +118,22 @@ def torch_gradients(
 @torch.library.custom_op(
     "tenfold::mixture_gradients",
     mutates_args=(),
-    schema="(Tensor g, Tensor x, Tensor logits, Tensor loc, Tensor scale, str estimator, bool recursive) -> (Tensor, Tensor, Tensor)",
+    schema="(Tensor g, Tensor x, Tensor logits, Tensor loc, Tensor scale, str estimator, bool recursive)"
+    " -> (Tensor, Tensor, Tensor)",
 )
 def _mixture_gradients(
-    g: Tensor, x: Tensor, logits: Tensor, loc: Tensor, scale: Tensor, estimator: str, recursive: bool
+    g: Tensor, x: Tensor, logits: Tensor, loc: Tensor, scale: Tensor, estimator: Estimator, recursive: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Per-sample gradients of the logits (S, B, K) and summed gradients of ``loc`` and ``scale`` (B, K, D)."""
     if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64):
-        return tuple(t.contiguous() for t in torch_gradients(g, x, logits, loc, scale, estimator, recursive))
+        of_logits, of_loc, of_scale = torch_gradients(g, x, logits, loc, scale, estimator, recursive)
+        return of_logits.contiguous(), of_loc.contiguous(), of_scale.contiguous()
     from tenfold.mixture import kernels  # numba is imported at the first gradient, not with the package
 
-    arrays = (t.detach().contiguous().numpy() for t in (g, x, logits, loc, scale))
-    gradients = kernels.diagonal_gradients(*arrays, estimator == "responsibility", recursive, torch.get_num_threads())
+    g_, x_, logits_, loc_, scale_ = (t.detach().contiguous().numpy() for t in (g, x, logits, loc, scale))
+    gradients = kernels.diagonal_gradients(
+        g_, x_, logits_, loc_, scale_, estimator == "responsibility", recursive, torch.get_num_threads()
+    )
     grad_logits, grad_loc, grad_scale = (torch.from_numpy(a) for a in gradients)
     return grad_logits, grad_loc, grad_scale
 
@@ -142,7 +142,11 @@ def _mixture_gradients(
 def _(
     g: Tensor, x: Tensor, logits: Tensor, loc: Tensor, scale: Tensor, estimator: str, recursive: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    return x.new_empty((x.shape[0], x.shape[1], logits.shape[1])), loc.new_empty(loc.shape), scale.new_empty(scale.shape)
+    return (
+        x.new_empty((x.shape[0], x.shape[1], logits.shape[1])),
+        loc.new_empty(loc.shape),
+        scale.new_empty(scale.shape),
+    )
 
 
 @_mixture_gradients.register_vmap
@@ -161,10 +165,17 @@ def _(
     size = info.batch_size
 
     def joined(t: Tensor, dim: int | None, batch: int) -> Tensor:
-        t = t.unsqueeze(batch).expand(*t.shape[:batch], size, *t.shape[batch:]) if dim is None else t.movedim(dim, batch)
+        t = (
+            t.unsqueeze(batch).expand(*t.shape[:batch], size, *t.shape[batch:])
+            if dim is None
+            else t.movedim(dim, batch)
+        )
         return t.flatten(batch, batch + 1)
 
-    merged = (joined(t, dim, batch) for t, dim, batch in zip((g, x, logits, loc, scale), in_dims, (1, 1, 0, 0, 0), strict=False))
+    merged = (
+        joined(t, dim, batch)
+        for t, dim, batch in zip((g, x, logits, loc, scale), in_dims, (1, 1, 0, 0, 0), strict=False)
+    )
     grad_logits, grad_loc, grad_scale = torch.ops.tenfold.mixture_gradients(*merged, estimator, recursive)
     return (
         (

@@ -10,8 +10,9 @@ normal density ``N_kd = phi(z_kd)/scale_kd`` and distribution function ``Phi_kd`
 ``w_kd ~ pi_k prod_{i<d} N_ki`` (normalised over ``k``). Then
 
 .. math::
-    T_d = \sum_k w_{kd} \Phi_{kd}, \quad f_d = \sum_k w_{kd} N_{kd} = J_{dd}, \quad r_{kd} = w_{kd} N_{kd} / f_d = w_{k,d+1},
-    \quad J_{dj} = -\sum_k c_{kd} z_{kj} / s_{kj} \;(j < d), \quad c_{kd} = w_{kd} (\Phi_{kd} - T_d).
+    T_d = \sum_k w_{kd} \Phi_{kd}, \quad f_d = \sum_k w_{kd} N_{kd} = J_{dd}, \quad
+    r_{kd} = w_{kd} N_{kd} / f_d = w_{k,d+1}, \quad
+    J_{dj} = -\sum_k c_{kd} z_{kj} / s_{kj} \;(j < d), \quad c_{kd} = w_{kd} (\Phi_{kd} - T_d).
 
 Below its diagonal ``J`` has rank ``K``, so solving ``J^T y = g`` from the last dimension to the first needs only the
 ``K`` running sums ``A_k = sum_{i>d} b_i rho_ki`` with ``rho_kd = c_kd / f_d``:
@@ -19,10 +20,12 @@ Below its diagonal ``J`` has rank ``K``, so solving ``J^T y = g`` from the last 
 .. math::
     b_d = g_d + \sum_k \tfrac{z_{kd}}{s_{kd}} A_k, \quad
     \bar\mu_{kd} = b_d r_{kd} - \tfrac{z_{kd}}{s_{kd}} A_k, \quad
-    \bar s_{kd} = \bar\mu_{kd} z_{kd} + \tfrac{A_k}{s_{kd}}, \quad A_k \mathrel{+}= b_d \rho_{kd}, \quad \bar a_k = -A_k.
+    \bar s_{kd} = \bar\mu_{kd} z_{kd} + \tfrac{A_k}{s_{kd}}, \quad
+    A_k \mathrel{+}= b_d \rho_{kd}, \quad \bar a_k = -A_k.
 
-For a full covariance with Cholesky factor ``L_k``, ``z_k = L_k^{-1} (x - loc_k)`` by one triangular solve, the conditional
-of ``x_d`` is normal with deviation ``L_k[d, d]``, and with ``t_k = (z_kd A_k + sum_{i>d} L_k[i, d] y_ki) / L_k[d, d]``:
+For a full covariance with Cholesky factor ``L_k``, ``z_k = L_k^{-1} (x - loc_k)`` by one triangular solve, the
+conditional of ``x_d`` is normal with deviation ``L_k[d, d]``, and with
+``t_k = (z_kd A_k + sum_{i>d} L_k[i, d] y_ki) / L_k[d, d]``:
 ``b = g_d + sum_k t_k``, ``y_kd = b r_kd - t_k``, gradients ``y_k`` for ``loc_k`` and
 ``tril(y_k z_k^T) + diag(A_kd / L_k[d, d])`` for ``L_k`` (``A_kd`` before step ``d``).
 
@@ -53,6 +56,15 @@ def mills_ratio(t: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     return _SQRT_HALF_PI * torch.special.erfcx(t * _SQRT_HALF)
 
 
+def normal_cdf(z: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """The standard normal distribution function, exact in its lower tail, where ``torch.special.ndtr`` is 0 below -6.
+
+    >>> normal_cdf(torch.tensor([-9.0, 0.0]))
+    tensor([1.1286e-19, 5.0000e-01])
+    """
+    return 0.5 * torch.erfc(z * -_SQRT_HALF)
+
+
 def log_normal(z: Float[Tensor, "*shape"], scale: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     """Log density of a normal with deviation ``scale`` at ``z`` standard deviations from its mean."""
     return -0.5 * z.square() - scale.log() - _HALF_LOG_TWO_PI
@@ -66,7 +78,7 @@ def masked_log_softmax(logits: Float[Tensor, "*batch K"]) -> Float[Tensor, "*bat
 def _prefix_log_weights(
     log_pi: Float[Tensor, "*#rows K"], log_n: Float[Tensor, "*rows K D"]
 ) -> tuple[Float[Tensor, "*rows K D"], Float[Tensor, "*rows 1 D"], Float[Tensor, "*rows K D"]]:
-    """``(log w, log f, r)``: prefix log weights, conditional log density of each dimension, posterior of each prefix."""
+    """``(log w, log f, r)``: log weights of each prefix, conditional log densities, posterior of each prefix."""
     # Normalising after each dimension keeps the leading component near log weight 0, exact in float32 at any D.
     log_w, log_f = [], []
     running = log_pi.expand(log_n.shape[:-1])
@@ -154,7 +166,9 @@ def cholesky_gradients(
         later = later + scale_tril[..., d, :] * y.unsqueeze(-1)
         a = a + b * rho[..., d]
     y = torch.stack(columns[::-1], -1)
-    grad_tril = torch.tril(y.unsqueeze(-1) * z.unsqueeze(-2)) + torch.diag_embed(torch.stack(sums[::-1], -1) / deviation)
+    grad_tril = torch.tril(y.unsqueeze(-1) * z.unsqueeze(-2)) + torch.diag_embed(
+        torch.stack(sums[::-1], -1) / deviation
+    )
     return -a, y, grad_tril
 
 
@@ -190,7 +204,7 @@ def responsibility_gradients(
     loc: Float[Tensor, "*#rows K D"],
     scale: Float[Tensor, "..."],
 ) -> tuple[Float[Tensor, "*rows K D"], Float[Tensor, "..."]]:
-    """``(r_k g, r_k g z)``: the gradient through the drawn component, averaged over which component may have been drawn.
+    """``(r_k g, r_k g z)``: the gradient through the drawn component, averaged over which it may have been.
 
     The conditional expectation given ``x`` of the usual reparameterisation of the drawn component, so unbiased with no
     more variance (Rao-Blackwell); for a Cholesky factor the second is ``tril(r_k g z^T)``.
