@@ -1,6 +1,7 @@
 """Shapes and types that signatures promise are checked while the tests run (jaxtyping with beartype)."""
 
 import os
+import sys
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the tests run in parallel processes: one thread each
@@ -9,6 +10,7 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 import jaxtyping
 
 SOURCE = Path(__file__).parents[1] / "src"
+sys.path.insert(0, str(Path(__file__).parent))  # for `type_checking`, by its name
 
 
 def checked_modules() -> list[str]:
@@ -21,4 +23,4 @@ def checked_modules() -> list[str]:
     return names
 
 
-jaxtyping.install_import_hook(checked_modules(), "beartype.beartype")
+jaxtyping.install_import_hook(checked_modules(), "type_checking.checked")

@@ -3,5 +3,6 @@
 from tenfold.mixture.gaussian_mixture import GaussianMixture
 from tenfold.mixture.implicit import implicit_rsample, monte_carlo_pathwise
 from tenfold.mixture.mixture_family import PathwiseMixture
+from tenfold.mixture.vae import MixtureVAE
 
-__all__ = ["GaussianMixture", "PathwiseMixture", "implicit_rsample", "monte_carlo_pathwise"]
+__all__ = ["GaussianMixture", "MixtureVAE", "PathwiseMixture", "implicit_rsample", "monte_carlo_pathwise"]

@@ -1,0 +1,494 @@
+"""The claims of Graves 2016, *Stochastic backpropagation through mixture density distributions*, as programs.
+
+The paper derives the gradient and reports no experiment; what it says or what its readers ask is measured here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from tenfold.claims import Claim, Criterion, Curve, Measurement, Plot
+from tenfold.mixture.combined import combined_expectation, logits_gradients
+from tenfold.mixture.gaussian_mixture import GaussianMixture
+from tenfold.mixture.implicit import monte_carlo_pathwise
+from tenfold.mixture.pathwise import ESTIMATORS, move_with_parameters
+
+PAPER = "Graves 2016, Stochastic Backpropagation through Mixture Density Distributions, arXiv 1607.05690"
+DERIVATION = "A derivation; the paper reports no experiment."
+DOUBLE = torch.float64
+
+
+def _draws(scale: str) -> int:
+    return {"smoke": 2_000, "quick": 100_000, "full": 1_000_000}[scale]
+
+
+def _random_mixture(components: int, dims: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+    logits = 0.5 * torch.randn(components, dtype=DOUBLE, generator=generator)
+    loc = torch.randn(components, dims, dtype=DOUBLE, generator=generator)
+    scale = 0.7 + 0.6 * torch.rand(components, dims, dtype=DOUBLE, generator=generator)
+    return logits, loc, scale
+
+
+def _exact_gradients(logits: Tensor, loc: Tensor, scale: Tensor) -> tuple[Tensor, ...]:
+    """Gradients of ``E sum_d cos x_d``, which is ``sum_k pi_k sum_d cos(mu_kd) exp(-s_kd^2 / 2)``."""
+    theta = [p.clone().requires_grad_() for p in (logits, loc, scale)]
+    pi = torch.softmax(theta[0], -1)
+    value = (pi * (theta[1].cos() * (-0.5 * theta[2].square()).exp()).sum(-1)).sum()
+    return torch.autograd.grad(value, theta)
+
+
+def _per_sample(x: Tensor, theta: Sequence[Tensor], moved: Callable[..., Tensor]) -> tuple[Tensor, ...]:
+    """Gradients of ``sum_d cos x_d`` for each sample by itself: every sample gets its own copy of the parameters."""
+    copies = [p.expand(len(x), *p.shape).clone().requires_grad_() for p in theta]
+    return torch.autograd.grad(moved(x, *copies).cos().sum(), copies, materialize_grads=True)
+
+
+def _largest_z(gradients: Tensor, exact: Tensor) -> float:
+    """Largest deviation of a mean of samples from the exact value, in standard errors."""
+    error = gradients.std(0) / len(gradients) ** 0.5
+    return float(((gradients.mean(0) - exact).abs() / error.clamp(min=1e-300))[error > 0].max())
+
+
+def one_component(seed: int, scale: str) -> Measurement:
+    """K = 1: the mixture's gradients beside the usual reparameterisation ``x = mu + s eps``."""
+    generator = torch.Generator().manual_seed(seed)
+    rows = {"smoke": 50, "quick": 2_000, "full": 20_000}[scale]
+    logits = torch.randn(rows, 1, dtype=DOUBLE, generator=generator)
+    loc = torch.randn(rows, 1, 8, dtype=DOUBLE, generator=generator)
+    deviation = 0.1 + torch.rand(rows, 1, 8, dtype=DOUBLE, generator=generator)
+    g = torch.randn(rows, 8, dtype=DOUBLE, generator=generator)
+    numbers = {}
+    for estimator in ESTIMATORS:
+        theta = [p.clone().requires_grad_() for p in (logits, loc, deviation)]
+        x = GaussianMixture(logits=theta[0], loc=theta[1], scale=theta[2], estimator=estimator).rsample(
+            generator=generator
+        )
+        grad_logits, grad_loc, grad_scale = torch.autograd.grad(x, theta, g)
+        eps = ((x - loc.squeeze(1)) / deviation.squeeze(1)).detach()
+        numbers[f"difference_{estimator}"] = max(
+            float((grad_loc.squeeze(1) - g).abs().max()),
+            float((grad_scale.squeeze(1) - g * eps).abs().max()),
+            float(grad_logits.abs().max()),
+        )
+    return Measurement(numbers)
+
+
+def means_and_deviations(seed: int, scale: str) -> Measurement:
+    """K = 3, D = 4: three estimators for means and deviations, their bias in standard errors and their variance."""
+    generator = torch.Generator().manual_seed(seed)
+    theta = _random_mixture(3, 4, generator)
+    mixture = GaussianMixture(logits=theta[0], loc=theta[1], scale=theta[2])
+    x, k = mixture.sample_with_component((_draws(scale),), generator=generator)
+
+    def drawn(x: Tensor, logits: Tensor, loc: Tensor, deviation: Tensor) -> Tensor:
+        row = torch.arange(len(x))
+        eps = ((x - loc[row, k]) / deviation[row, k]).detach()
+        return loc[row, k] + deviation[row, k] * eps
+
+    moves = {
+        "drawn component": drawn,
+        "responsibility": lambda x, *p: move_with_parameters(x.unsqueeze(0), *p, "responsibility").squeeze(0),
+        "quantile": lambda x, *p: move_with_parameters(x.unsqueeze(0), *p, "quantile").squeeze(0),
+    }
+    exact = _exact_gradients(*theta)
+    numbers, variances = {}, {}
+    for name, moved in moves.items():
+        _, grad_loc, grad_scale = _per_sample(x, theta, moved)
+        label = name.replace(" ", "_")
+        numbers[f"z_{label}"] = max(_largest_z(grad_loc, exact[1]), _largest_z(grad_scale, exact[2]))
+        variances[name] = (float(grad_loc.var(0).sum()), float(grad_scale.var(0).sum()))
+        numbers[f"variance_{label}"] = sum(variances[name])
+    numbers["variance_ratio"] = numbers["variance_responsibility"] / numbers["variance_drawn_component"]
+    bars = {name: Curve((0, 1), values) for name, values in variances.items()}
+    plot = Plot(
+        "Variance of one sample's gradient",
+        "parameter",
+        "sum of variances",
+        bars,
+        kind="bar",
+        ticks=("means", "deviations"),
+        caption="K = 3, D = 4, f = sum of cosines. Averaging over the component never adds variance.",
+    )
+    return Measurement(numbers, {"variance": plot})
+
+
+def logits_bias(seed: int, scale: str) -> Measurement:
+    """K = 3, D = 2: bias of the logits gradient by the quantile transform and by Gumbel-softmax at several temperatures."""
+    generator = torch.Generator().manual_seed(seed)
+    theta = _random_mixture(3, 2, generator)
+    draws = 4 * _draws(scale)
+    exact = _exact_gradients(*theta)[0]
+    x = GaussianMixture(logits=theta[0], loc=theta[1], scale=theta[2]).sample((draws,), generator=generator)
+    quantile = _per_sample(x, theta, lambda x, *p: move_with_parameters(x.unsqueeze(0), *p).squeeze(0))[0]
+    uniform = torch.rand(draws, 3, dtype=DOUBLE, generator=generator).clamp(1e-300)
+    gumbel = -(-uniform.log()).log()
+    eps = torch.randn(draws, 2, dtype=DOUBLE, generator=generator)
+    temperatures = [0.1, 0.2, 0.5, 1.0]
+    biases: dict[str, list[float]] = {"soft": [], "straight-through": []}
+    for temperature in temperatures:
+        for name, values in biases.items():
+            logits = theta[0].expand(draws, 3).clone().requires_grad_()
+            weights = torch.softmax((torch.log_softmax(logits, -1) + gumbel) / temperature, -1)
+            if name == "straight-through":
+                hard = functional.one_hot(weights.argmax(-1), 3).to(DOUBLE)
+                weights = hard + weights - weights.detach()
+            sample = weights @ theta[1] + (weights @ theta[2]) * eps
+            (gradient,) = torch.autograd.grad(sample.cos().sum(), logits)
+            values.append(float((gradient.mean(0) - exact).norm() / exact.norm()))
+    own = float((quantile.mean(0) - exact).norm() / exact.norm())
+    curves = {name: Curve(temperatures, values) for name, values in biases.items()}
+    curves["quantile transform"] = Curve(temperatures, [own] * len(temperatures))
+    plot = Plot(
+        "Bias of the logits gradient",
+        "temperature of the relaxation",
+        "bias relative to the gradient",
+        curves,
+        x_log=True,
+        y_log=True,
+        caption=f"{draws} samples; what is left of the quantile transform's is Monte Carlo error.",
+    )
+    return Measurement(
+        {"z_quantile": _largest_z(quantile, exact), "bias_quantile": own, "bias_gumbel_softmax": biases["soft"][2]},
+        {"bias": plot},
+    )
+
+
+def sampling_estimator(seed: int, scale: str) -> Measurement:
+    """Error of the gradient from samples alone against the exact one, for a growing number of samples."""
+    generator = torch.Generator().manual_seed(seed)
+    logits, loc, deviation = _random_mixture(3, 1, generator)
+    theta = [p.requires_grad_() for p in (logits, loc.squeeze(-1), deviation.squeeze(-1))]
+    counts = [10, 30, 100, 300, 1000] + ([3000, 10_000] if scale == "full" else [])
+    repeats = {"smoke": 40, "quick": 400, "full": 2000}[scale]
+    errors = []
+    torch.manual_seed(seed)
+    for count in counts:
+        squares = []
+        for _ in range(repeats):
+            family = torch.distributions.MixtureSameFamily(
+                torch.distributions.Categorical(logits=theta[0]), torch.distributions.Normal(theta[1], theta[2])
+            )
+            x = monte_carlo_pathwise(family, num_samples=count)
+            estimate = torch.autograd.grad(x, theta)
+            exact = torch.autograd.grad(
+                move_with_parameters(x.detach().reshape(1), theta[0], theta[1][:, None], theta[2][:, None], "quantile"),
+                theta,
+            )
+            squares.append(sum(float((e - r).square().sum()) for e, r in zip(estimate, exact, strict=True)))
+        errors.append(math.sqrt(sum(squares) / repeats))
+    logs = torch.tensor([counts, errors], dtype=DOUBLE).log()
+    centred = logs - logs.mean(1, keepdim=True)
+    slope = float((centred[0] * centred[1]).sum() / centred[0].square().sum())
+    ideal = [errors[0] * (counts[0] / count) ** 0.5 for count in counts]
+    plot = Plot(
+        "Error of the sampling estimator",
+        "samples M",
+        "root mean square error of dx/dtheta",
+        {"measured": Curve(counts, errors), "1/sqrt(M)": Curve(counts, ideal)},
+        x_log=True,
+        y_log=True,
+        caption="A mixture of three normals of which only the log density and a sampler are used.",
+    )
+    return Measurement({"slope": slope, "error_at_1000": errors[4]}, {"error": plot})
+
+
+def separation(seed: int, scale: str) -> Measurement:
+    """Two equal modes drawn apart: variance of the logits gradient by pathwise, score and their combination."""
+    generator = torch.Generator().manual_seed(seed)
+    repeats = {"smoke": 100, "quick": 1000, "full": 4000}[scale]
+    samples = {"smoke": 100, "quick": 500, "full": 1000}[scale]
+    distances = [0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0]
+    curves: dict[str, list[float]] = {"pathwise": [], "score": [], "combined": []}
+    for distance in distances:
+        logits = torch.zeros(repeats, 2, dtype=DOUBLE, requires_grad=True)
+        loc = torch.tensor([[-distance / 2], [distance / 2]], dtype=DOUBLE).expand(repeats, 2, 1).contiguous()
+        ones = torch.ones_like(loc)
+        x = GaussianMixture(logits=logits, loc=loc, scale=ones).sample((samples,), generator=generator)
+        with torch.no_grad():
+            pathwise, score, _ = logits_gradients(x.squeeze(-1), torch.ones_like(x), x, logits, loc, ones)
+        value = combined_expectation(lambda x: x.squeeze(-1), x, logits, loc, ones)
+        (combined,) = torch.autograd.grad(value.sum(), logits)
+        for name, gradient in (("pathwise", pathwise.mean(0)), ("score", score.mean(0)), ("combined", combined)):
+            curves[name].append(float(gradient[:, 0].var()) * samples)
+    better = [min(p, s) for p, s in zip(curves["pathwise"], curves["score"], strict=True)]
+    gains = [b / c for b, c in zip(better, curves["combined"], strict=True)]
+    plot = Plot(
+        "Variance of the logits gradient of E[x], one sample",
+        "distance of the two modes [standard deviations]",
+        "variance",
+        {name: Curve(distances, values) for name, values in curves.items()},
+        y_log=True,
+        caption="Mass that moves between modes has to cross the gap: the pathwise variance grows like one over its density.",
+    )
+    numbers = {
+        "worst_ratio_to_the_better": max(1 / gain for gain in gains),
+        "least_gain_from_1_to_4": min(gains[1:5]),
+        "pathwise_over_score_at_8": curves["pathwise"][-1] / curves["score"][-1],
+    }
+    return Measurement(numbers, {"variance": plot})
+
+
+def multimodal_target(seed: int, scale: str) -> Measurement:
+    """Eight Gaussians on a ring: how close the evidence lower bound comes to log Z = 0 with one and with eight components."""
+    steps = {"smoke": 60, "quick": 600, "full": 3000}[scale]
+    angles = torch.arange(8) * (math.pi / 4)
+    ring = GaussianMixture(
+        logits=torch.zeros(8), loc=2.0 * torch.stack([angles.cos(), angles.sin()], -1), scale=torch.full((8, 2), 0.5)
+    )
+    gaps, curves = {}, {}
+    for components in (1, 8):
+        generator = torch.Generator().manual_seed(seed)
+        logits = torch.zeros(components, requires_grad=True)
+        loc = torch.randn(components, 2, generator=generator).requires_grad_()
+        log_scale = torch.zeros(components, 2, requires_grad=True)
+        optimizer = torch.optim.Adam([logits, loc, log_scale], lr=0.03)
+        history = []
+        for step in range(steps):
+            for group in optimizer.param_groups:
+                group["lr"] = 0.03 * 0.5 * (1 + math.cos(math.pi * step / steps))
+            q = GaussianMixture(logits=logits, loc=loc, scale=log_scale.exp(), validate_args=False)
+            x = q.rsample((256,), generator=generator)
+            gap = (q.log_prob(x) - ring.log_prob(x)).mean()
+            optimizer.zero_grad()
+            gap.backward()
+            optimizer.step()
+            history.append(float(gap.detach()))
+        with torch.no_grad():
+            x = q.sample((100_000,), generator=generator)
+            gaps[components] = float((q.log_prob(x) - ring.log_prob(x)).mean())
+        width = max(1, steps // 60)
+        blocks = [sum(history[i : i + width]) / width for i in range(0, steps - width + 1, width)]
+        curves[f"K = {components}"] = Curve([i * width for i in range(len(blocks))], blocks)
+    plot = Plot(
+        "Gap to the evidence during fitting",
+        "step",
+        "log Z - ELBO [nats]",
+        curves,
+        caption="Target: eight Gaussians on a ring.",
+    )
+    return Measurement({"gap_1": gaps[1], "gap_8": gaps[8], "gain": gaps[1] - gaps[8]}, {"gap": plot})
+
+
+def _digits_gain(seed: int, scale: str, objective: str, latent_dim: int) -> Measurement:
+    """Held-out bounds of autoencoders with one and with four components on binarised digits."""
+    import numpy as np
+
+    from tenfold.datasets import digits
+    from tenfold.mixture.training import evaluate, fit
+
+    images = torch.from_numpy((digits().images.reshape(-1, 64) >= 8).astype(np.float32))
+    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed))
+    train, test = images[order[:1500]], images[order[1500:]]
+    epochs = {"smoke": 2, "quick": 40, "full": 300}[scale]
+    bounds = {}
+    for components in (1, 4):
+        vae, _ = fit(
+            train,
+            latent_dim=latent_dim,
+            num_components=components,
+            hidden=(128,),
+            objective=objective,  # type: ignore[arg-type]  # one of the two below
+            num_samples=8 if objective == "elbo" else 8 // components,
+            epochs=epochs,
+            batch_size=256,
+            learning_rate=3e-3,
+            validation=0.0,
+            seed=seed,
+            device="cpu",
+            progress=False,
+        )
+        bounds[components] = evaluate(vae, test, num_samples=128, seed=seed)
+    names = {"elbo": "ELBO", "importance_bound": "importance bound", "stratified_bound": "stratified bound"}
+    curves = {f"K = {k}": Curve((0, 1, 2), [-values[name][0] for name in names]) for k, values in bounds.items()}
+    plot = Plot(
+        "Digits that training has not seen",
+        "",
+        "minus the bound on log p(x) [nats]; lower is better",
+        curves,
+        kind="bar",
+        ticks=tuple(names.values()),
+        caption=f"297 images of 8 x 8, binarised, codes of length {latent_dim}, 128 samples an image.",
+    )
+    measured = "elbo" if objective == "elbo" else "stratified_bound"
+    return Measurement(
+        {
+            "gain": bounds[4][measured][0] - bounds[1][measured][0],
+            "bound_1": bounds[1][measured][0],
+            "bound_4": bounds[4][measured][0],
+        },
+        {"bounds": plot},
+    )
+
+
+def digits_elbo(seed: int, scale: str) -> Measurement:
+    """Trained on the ELBO, codes of length 1."""
+    return _digits_gain(seed, scale, "elbo", latent_dim=1)
+
+
+def digits_stratified(seed: int, scale: str) -> Measurement:
+    """Trained on the stratified bound, codes of length 1."""
+    return _digits_gain(seed, scale, "stratified", latent_dim=1)
+
+
+def digits_elbo_two_dimensions(seed: int, scale: str) -> Measurement:
+    """Trained on the ELBO, codes of length 2."""
+    return _digits_gain(seed, scale, "elbo", latent_dim=2)
+
+
+NATS = {"gain": "nats", "bound_1": "nats", "bound_4": "nats"}
+
+CLAIMS: tuple[Claim, ...] = (
+    Claim(
+        id="mixture.one-component",
+        area="mixture",
+        title="K = 1 is the usual reparameterisation",
+        statement=(
+            "With one component the gradients of means and deviations are those of x = mu + s eps, sample by sample, and "
+            "the weight's gradient is zero: the question that a reviewer of the paper asks."
+        ),
+        paper=PAPER,
+        published=DERIVATION,
+        measure=one_component,
+        criteria=(
+            Criterion("difference_quantile", "at most", 1e-12),
+            Criterion("difference_responsibility", "at most", 1e-12),
+        ),
+        limits="Shown for D = 8 in double precision; the equality is exact in arithmetic.",
+    ),
+    Claim(
+        id="mixture.means-and-deviations",
+        area="mixture",
+        title="Means and deviations: unbiased for K > 1",
+        statement=(
+            "For several components the quantile transform, the drawn component and its average over the responsibilities "
+            "all estimate the gradient of means and deviations without bias; the average has the least variance of the two "
+            "reparameterisations."
+        ),
+        paper=PAPER,
+        published=DERIVATION + " The paper pairs its weight gradient with the drawn component.",
+        measure=means_and_deviations,
+        criteria=(
+            Criterion("z_quantile", "at most", 4.5, "standard errors"),
+            Criterion("z_responsibility", "at most", 4.5, "standard errors"),
+            Criterion("z_drawn_component", "at most", 4.5, "standard errors"),
+            Criterion("variance_ratio", "at most", 1.0),
+        ),
+        limits="One function (a sum of cosines) and random mixtures of three components in four dimensions.",
+    ),
+    Claim(
+        id="mixture.weights-unbiased",
+        area="mixture",
+        title="Weights: unbiased, Gumbel-softmax is not",
+        statement=(
+            "The gradient of the mixture weights through the quantile transform is unbiased; relaxing the choice of the "
+            "component by Gumbel-softmax at temperature 0.5 is not."
+        ),
+        paper=PAPER,
+        published=DERIVATION,
+        measure=logits_bias,
+        criteria=(
+            Criterion("z_quantile", "at most", 4.5, "standard errors"),
+            Criterion("bias_gumbel_softmax", "at least", 0.05, "of the gradient"),
+        ),
+        limits="Three components in two dimensions, one function. Bias is the property tested; variance is another claim.",
+    ),
+    Claim(
+        id="mixture.sampling-estimator",
+        area="mixture",
+        title="Gradient from samples alone: error falls as 1/sqrt(M)",
+        statement=(
+            "For a density that offers only a log density and a sampler, the integral in the gradient can be estimated from "
+            "M samples, with an error that falls as one over the square root of M."
+        ),
+        paper=PAPER + ", the sampling form of Eq. 6",
+        published="The estimator is described; no figure is given.",
+        measure=sampling_estimator,
+        criteria=(Criterion("slope", "at most", -0.4), Criterion("slope", "at least", -0.6)),
+        units={"slope": "log error per log M"},
+        limits="One dimension.",
+    ),
+    Claim(
+        id="mixture.separation",
+        area="mixture",
+        title="Far modes: pathwise fails, the combination does not",
+        statement=(
+            "The pathwise gradient of the weights loses its advantage as the modes separate, and its variance grows without "
+            "bound; combined with the score, the variance is at least five times lower than either at distances from 1 to 4 "
+            "and never more than a tenth above the better one."
+        ),
+        paper=PAPER,
+        published="Not discussed in the paper; the limit of the method, stated openly.",
+        measure=separation,
+        criteria=(
+            Criterion("pathwise_over_score_at_8", "at least", 100.0),
+            Criterion("least_gain_from_1_to_4", "at least", 5.0),
+            Criterion("worst_ratio_to_the_better", "at most", 1.1),
+        ),
+        limits="Two equal modes in one dimension, f = x. For oscillating f the gain of the combination is 1.2 to 2.5.",
+    ),
+    Claim(
+        id="mixture.multimodal-target",
+        area="mixture",
+        title="A multimodal target needs a mixture",
+        statement="On a target of eight modes, variational fitting with eight components closes the gap that one leaves.",
+        paper=PAPER,
+        published="The use that the paper proposes; no figure is given.",
+        measure=multimodal_target,
+        criteria=(Criterion("gain", "at least", 0.5, "nats"), Criterion("gap_8", "at most", 0.3, "nats")),
+        units={"gap_1": "nats", "gap_8": "nats", "gain": "nats"},
+        limits="A target in two dimensions whose modes overlap slightly; random starts of the components.",
+    ),
+    Claim(
+        id="mixture.digits-elbo",
+        area="mixture",
+        title="Digits: mixture posterior against K = 1, ELBO",
+        statement=(
+            "An autoencoder of handwritten digits with a mixture of four as its posterior reaches a better evidence lower "
+            "bound on unseen digits than one with a single Gaussian, codes of length 1."
+        ),
+        paper=PAPER,
+        published="The use that the paper proposes; no figure is given.",
+        measure=digits_elbo,
+        criteria=(Criterion("gain", "at least", 0.0, "nats"),),
+        units=NATS,
+        seeds={"quick": 5},
+        limits="Small images and networks. With codes of length 2 the ELBO gives up the extra components: see that claim.",
+        needs=("digits",),
+    ),
+    Claim(
+        id="mixture.digits-stratified",
+        area="mixture",
+        title="Digits: mixture posterior against K = 1, stratified bound",
+        statement=(
+            "Trained on the stratified importance bound, which keeps all components in use, the mixture of four reaches a "
+            "better bound on unseen digits than a single Gaussian with as many samples."
+        ),
+        paper="Morningstar et al. 2020, Automatic Differentiation Variational Inference with Mixtures, arXiv 2003.01687",
+        published="Reports that the plain bound disfavours multimodal posteriors and that the stratified bound helps.",
+        measure=digits_stratified,
+        criteria=(Criterion("gain", "at least", 0.0, "nats"),),
+        units=NATS,
+        seeds={"quick": 5},
+        limits="Small images and networks, codes of length 1.",
+        needs=("digits",),
+    ),
+    Claim(
+        id="mixture.digits-elbo-two-dimensions",
+        area="mixture",
+        title="Digits, codes of length 2: mixture against K = 1, ELBO",
+        statement="The same comparison of the evidence lower bound with codes of length 2.",
+        paper=PAPER,
+        published="No figure; Morningstar et al. 2020 report that the ELBO alone gives up components.",
+        measure=digits_elbo_two_dimensions,
+        criteria=(Criterion("gain", "at least", 0.1, "nats"),),
+        units=NATS,
+        expected="does not hold",
+        limits="With room for digits side by side the posteriors have one mode each, and nothing is left to gain.",
+        needs=("digits",),
+    ),
+)

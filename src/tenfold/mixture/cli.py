@@ -1,0 +1,283 @@
+"""The command ``tenfold mixture``: train an autoencoder with a mixture posterior on a table or images, and use it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tenfold.console.options import Device, Json, Out, Resume, Seed, Threads
+
+if TYPE_CHECKING:
+    from tenfold.mixture.data import Features
+    from tenfold.mixture.vae import MixtureVAE
+
+app = typer.Typer(no_args_is_help=True, help="A VAE whose posterior is a mixture: fit, embed, sample, evaluate, plot.")
+
+Data = Annotated[
+    str, typer.Argument(help="Table (.csv, .tsv, .parquet, .npy, .npz) or images (folder, or 3-D/4-D .npy, .npz).")
+]
+Model = Annotated[Path, typer.Argument(help="Model folder, as written by 'fit'.")]
+Size = Annotated[int | None, typer.Option("--size", min=1, help="Scale and cut images to this height and width.")]
+Grayscale = Annotated[bool, typer.Option("--grayscale", help="Read images with one channel.")]
+
+
+@app.command()
+def fit(
+    data: Data,
+    out: Out = Path("model"),
+    components: Annotated[
+        int, typer.Option("--components", "-k", min=1, help="Components of the posterior; 1 is a plain VAE.")
+    ] = 4,
+    latent: Annotated[int, typer.Option("--latent", "-d", min=1, help="Length of a code.")] = 2,
+    hidden: Annotated[
+        str, typer.Option("--hidden", help="Widths of the encoder's hidden layers, comma-separated.")
+    ] = "256,128",
+    likelihood: Annotated[
+        str, typer.Option("--likelihood", help="auto, bernoulli (values from 0 to 1) or gaussian.")
+    ] = "auto",
+    objective: Annotated[
+        str, typer.Option("--objective", help="elbo or stratified (keeps all components in use).")
+    ] = "elbo",
+    samples: Annotated[
+        int, typer.Option("--samples", min=1, help="Samples a row and step: of the mixture, or of each component.")
+    ] = 4,
+    epochs: Annotated[int, typer.Option("--epochs", min=1, help="Passes over the data.")] = 100,
+    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Rows a step.")] = 128,
+    learning_rate: Annotated[float, typer.Option("--learning-rate", help="Adam's, at the start.")] = 1e-3,
+    validation: Annotated[
+        float, typer.Option("--validation", min=0.0, max=0.9, help="Share of rows kept for validation.")
+    ] = 0.1,
+    size: Size = None,
+    grayscale: Grayscale = False,
+    precision: Annotated[
+        str, typer.Option("--precision", help="32-true, bf16-mixed, 16-mixed or 64-true.")
+    ] = "32-true",
+    logger: Annotated[str | None, typer.Option("--logger", help="csv, tensorboard or mlflow.")] = None,
+    seed: Seed = 0,
+    threads: Threads = None,
+    device: Device = "auto",
+    resume: Resume = False,
+    json: Json = False,
+) -> None:
+    """Train on a table of numbers or on images, and write a model folder.
+
+    An interrupted run keeps its checkpoints in OUT/checkpoints; the same command with --resume goes on.
+    """
+    from tenfold.console.tables import show_record
+    from tenfold.errors import InputError
+    from tenfold.mixture.data import read_features
+    from tenfold.runtime import set_threads
+    from tenfold.training import clear_checkpoints
+
+    set_threads(threads)
+    try:
+        widths = tuple(int(width) for width in hidden.split(",") if width.strip())
+    except ValueError:
+        raise InputError(f"--hidden {hidden!r} must be whole numbers separated by commas, such as 256,128") from None
+    features = read_features(data, size=size, grayscale=grayscale)
+    if likelihood == "auto":
+        likelihood = "bernoulli" if features.binary_or_intensity else "gaussian"
+    checkpoints = out / "checkpoints"
+
+    from tenfold.mixture.training import fit as train_model
+
+    vae, bounds = train_model(
+        features.values,
+        latent_dim=latent,
+        num_components=components,
+        hidden=widths,
+        likelihood=likelihood,  # type: ignore[arg-type]  # checked inside
+        objective=objective,  # type: ignore[arg-type]
+        num_samples=samples,
+        epochs=epochs,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        validation=validation,
+        image_shape=features.image_shape,
+        names=features.names,
+        seed=seed,
+        device=device,
+        precision=precision,
+        logger=logger,
+        log_dir=out / "logs" if logger else None,
+        checkpoint_dir=checkpoints,
+        resume=resume,
+        description=f"fitting {Path(data).name}",
+    )
+    vae.save_pretrained(out)
+    clear_checkpoints(checkpoints)
+    with suppress(OSError):  # somebody's file is in it
+        checkpoints.rmdir()
+    show_record(
+        f"Model in {out}",
+        {
+            "model": str(out),
+            "rows": len(features.values),
+            "features": features.values.shape[1],
+            "likelihood": likelihood,
+            "components": components,
+            "latent": latent,
+            **{
+                {"bound": "training bound [nats a row]", "val_bound": "validation bound [nats a row]"}[name]
+                if not json
+                else name: value
+                for name, value in bounds.items()
+            },
+        },
+        json=json,
+    )
+
+
+@app.command()
+def embed(
+    model: Model,
+    data: Data,
+    out: Out = Path("codes.parquet"),
+    grayscale: Grayscale = False,
+    threads: Threads = None,
+    json: Json = False,
+) -> None:
+    """Write each row's code, most probable component and component probabilities as a table (.parquet, .csv, .tsv)."""
+    import numpy as np
+
+    from tenfold.console.tables import show_table
+    from tenfold.files import write_table
+    from tenfold.runtime import set_threads
+
+    set_threads(threads)
+    vae, features = _load(model, data, grayscale)
+    codes, probs = (t.numpy() for t in vae.embed(features.values))
+    best = probs.argmax(-1) + 1
+    rows = np.array(features.rows) if features.image_shape else np.arange(1, len(best) + 1)
+    write_table(out, {"row": rows, "component": best, "code": codes, "probability": probs})
+    counts = np.bincount(best, minlength=vae.num_components + 1)[1:]
+    means = probs.mean(0)
+    show_table(
+        f"{len(best)} codes in {out}",
+        ["component", "rows", "mean probability"],
+        [[k + 1, int(counts[k]), float(means[k])] for k in range(vae.num_components)],
+        json=json,
+    )
+
+
+@app.command()
+def sample(
+    model: Model,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            help="Picture (.png) of images, or table (.csv, .parquet); samples.png or samples.csv.",
+            show_default=False,
+        ),
+    ] = None,
+    number: Annotated[int, typer.Option("--number", "-n", min=1, max=10_000, help="How many.")] = 64,
+    seed: Seed = 0,
+    threads: Threads = None,
+    json: Json = False,
+) -> None:
+    """Draw codes from the prior and write what they decode to: a grid of images, or a table."""
+    from tenfold.console.tables import show_record
+    from tenfold.errors import InputError
+    from tenfold.files import write_table
+    from tenfold.mixture.pictures import image_grid, write_picture
+    from tenfold.mixture.vae import MixtureVAE
+    from tenfold.runtime import set_threads
+    from tenfold.training import seeded_generator
+
+    set_threads(threads)
+    vae = MixtureVAE.from_pretrained(model)
+    target = out or Path("samples.png" if vae.image_shape else "samples.csv")
+    picture = target.suffix.lower() == ".png"
+    if picture and vae.image_shape is None:
+        raise InputError("this model was trained on a table; give a .csv, .tsv or .parquet file", path=target)
+    values = vae.sample(number, generator=seeded_generator(seed)).numpy()
+    if picture and vae.image_shape is not None:
+        write_picture(target, image_grid(values, vae.image_shape))
+    else:
+        names = vae.names or tuple(f"column_{i + 1}" for i in range(vae.num_features))
+        write_table(target, {name: values[:, i] for i, name in enumerate(names)})
+    show_record(f"{number} samples in {target}", {"out": str(target), "samples": number}, json=json)
+
+
+@app.command()
+def evaluate(
+    model: Model,
+    data: Data,
+    samples: Annotated[int, typer.Option("--samples", min=1, help="Samples a row.")] = 64,
+    grayscale: Grayscale = False,
+    seed: Seed = 0,
+    threads: Threads = None,
+    json: Json = False,
+) -> None:
+    """Bounds on the log likelihood of the data in nats a row, with standard errors."""
+    from tenfold.console.tables import show_table
+    from tenfold.mixture.training import evaluate as measure
+    from tenfold.runtime import set_threads
+
+    set_threads(threads)
+    vae, features = _load(model, data, grayscale)
+    results = measure(vae, features.values, num_samples=samples, seed=seed)
+    labels = {"elbo": "ELBO", "importance_bound": "importance bound", "stratified_bound": "stratified bound"}
+    show_table(
+        f"{len(features.values)} rows, {samples} samples each, nats a row",
+        ["bound", "mean", "standard error"],
+        [[name if json else labels[name], mean, error] for name, (mean, error) in results.items()],
+        json=json,
+    )
+
+
+@app.command()
+def plot(
+    model: Model,
+    data: Data,
+    out: Out = Path("map.png"),
+    grayscale: Grayscale = False,
+    threads: Threads = None,
+    json: Json = False,
+) -> None:
+    """Draw the latent map: each row at the mean of its most probable component, coloured by that component."""
+    from tenfold.console.tables import show_record
+    from tenfold.mixture.pictures import latent_map
+    from tenfold.runtime import set_threads
+
+    set_threads(threads)
+    vae, features = _load(model, data, grayscale)
+    codes, probs = (t.numpy() for t in vae.embed(features.values))
+    latent_map(out, codes, probs)
+    show_record(f"Map of {len(codes)} rows in {out}", {"out": str(out), "rows": len(codes)}, json=json)
+
+
+def _load(model: Path, data: str, grayscale: bool) -> tuple[MixtureVAE, Features]:
+    """The model and data that fit it; images are scaled to the size on which it was trained."""
+    from tenfold.errors import InputError
+    from tenfold.mixture.data import read_features
+    from tenfold.mixture.vae import MixtureVAE
+
+    vae = MixtureVAE.from_pretrained(model)
+    features = read_features(data) if vae.image_shape is None else _images_like(vae.image_shape, data, grayscale)
+    if features.values.shape[1] != vae.num_features:
+        raise InputError(
+            f"has {features.values.shape[1]} features a row; the model in {model} was trained on {vae.num_features}",
+            path=data,
+        )
+    if vae.names and features.names and vae.names != features.names:
+        wrong = next(
+            i for i, (mine, theirs) in enumerate(zip(vae.names, features.names, strict=True)) if mine != theirs
+        )
+        raise InputError(
+            f"column {wrong + 1} is {features.names[wrong]!r}; the model in {model} was trained on {vae.names[wrong]!r}",
+            path=data,
+        )
+    return vae, features
+
+
+def _images_like(shape: tuple[int, ...], data: str, grayscale: bool) -> Features:
+    from tenfold.mixture.data import read_features
+
+    size = shape[0] if shape[0] == shape[1] and Path(data).is_dir() else None
+    return read_features(data, size=size, grayscale=grayscale or (len(shape) == 2 and Path(data).is_dir()))

@@ -1,0 +1,186 @@
+"""Training of the mixture autoencoder: a LightningModule and one function from features to a trained model."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float
+from lightning.pytorch import LightningModule
+from torch import Tensor
+
+from tenfold.mixture.vae import Likelihood, MixtureVAE
+from tenfold.training import SeededLoader, seed_everything, seeded_generator, train
+
+Objective = Literal["elbo", "stratified"]
+OBJECTIVES: tuple[Objective, ...] = ("elbo", "stratified")
+
+
+class MixtureVAETraining(LightningModule):
+    """Maximises a bound on ``log p(x)``, divided by the number of features so that rates carry over between data sets.
+
+    Args:
+        vae: The model.
+        objective: ``"elbo"`` (samples of the mixture with pathwise gradients, Graves 2016) or ``"stratified"``.
+        num_samples: Samples a row; of the mixture, or of each component.
+        learning_rate: Of Adam, at the start; falls to zero along a cosine over ``total_steps``.
+        total_steps: Optimizer steps in all.
+    """
+
+    def __init__(
+        self, vae: MixtureVAE, *, objective: Objective, num_samples: int, learning_rate: float, total_steps: int
+    ) -> None:
+        super().__init__()
+        self.vae = vae
+        self.objective = objective
+        self.num_samples = num_samples
+        self.learning_rate = learning_rate
+        self.total_steps = total_steps
+
+    def bound(self, x: Tensor) -> Tensor:
+        """The chosen bound, averaged over the rows, in nats."""
+        estimate = self.vae.elbo if self.objective == "elbo" else self.vae.stratified_bound
+        return estimate(x, self.num_samples).mean()
+
+    def training_step(self, batch: Tensor) -> Tensor:
+        """Loss of a batch; also logs the bound in nats."""
+        bound = self.bound(batch)
+        self.log("bound", bound.detach(), prog_bar=True)
+        return -bound / self.vae.num_features
+
+    def validation_step(self, batch: Tensor) -> None:
+        """Logs the bound of rows that training does not see."""
+        self.log("val_bound", self.bound(batch).detach(), prog_bar=True, batch_size=len(batch))
+
+    def configure_optimizers(self) -> dict[str, Any]:
+        """Adam with a cosine that ends at zero."""
+        optimizer = torch.optim.Adam(self.parameters(), lr=self.learning_rate)
+        schedule = torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda step: 0.5 * (1 + math.cos(math.pi * min(1.0, step / self.total_steps)))
+        )
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+
+def fit(
+    values: Float[Tensor, "rows features"],
+    *,
+    latent_dim: int = 2,
+    num_components: int = 4,
+    hidden: tuple[int, ...] = (256, 128),
+    likelihood: Likelihood = "bernoulli",
+    objective: Objective = "elbo",
+    num_samples: int = 4,
+    epochs: int = 100,
+    batch_size: int = 128,
+    learning_rate: float = 1e-3,
+    validation: float = 0.1,
+    image_shape: tuple[int, ...] | None = None,
+    names: tuple[str, ...] | None = None,
+    seed: int = 0,
+    **trainer: Any,
+) -> tuple[MixtureVAE, dict[str, float]]:
+    """Train a `MixtureVAE` on rows of features.
+
+    Args:
+        values: Data; from 0 to 1 for the Bernoulli likelihood, finite.
+        latent_dim: Length of a code.
+        num_components: Components of the posterior.
+        hidden: Widths of the encoder's hidden layers.
+        likelihood: ``"bernoulli"`` or ``"gaussian"``.
+        objective: ``"elbo"`` or ``"stratified"``.
+        num_samples: Samples a row and step.
+        epochs: Passes over the data.
+        batch_size: Rows a step.
+        learning_rate: Adam's, at the start.
+        validation: Share of the rows kept for validation, chosen by the seed; 0 keeps none.
+        image_shape: Shape of an image, if rows are images.
+        names: Names of the features.
+        seed: Of everything random.
+        trainer: Passed on to `tenfold.training.train` (device, checkpoint_dir, resume, logger, progress ...).
+
+    Returns:
+        The model in evaluation mode on the CPU, and the last values of the bound in nats a row: ``bound`` and, with
+        validation, ``val_bound``.
+
+    Raises:
+        ValueError: Too few rows, values outside [0, 1] for Bernoulli, options out of range.
+    """
+    _check(values, likelihood=likelihood, objective=objective, validation=validation, num_samples=num_samples)
+    seed_everything(seed)
+    vae = MixtureVAE(
+        values.shape[1],
+        latent_dim,
+        num_components,
+        list(hidden),
+        likelihood,
+        image_shape and list(image_shape),
+        names and list(names),
+    )
+    order = torch.randperm(len(values), generator=seeded_generator(seed, 1))
+    held_out = round(validation * len(values))
+    rows, kept = values[order[held_out:]], values[order[:held_out]]
+    vae.standardize(rows)
+    loader = SeededLoader(rows, min(batch_size, len(rows)), seed=seed)
+    module = MixtureVAETraining(
+        vae, objective=objective, num_samples=num_samples, learning_rate=learning_rate, total_steps=epochs * len(loader)
+    )
+    validation_loader = SeededLoader(kept, batch_size, seed=seed, shuffle=False) if held_out else None
+    done = train(module, loader, val_data=validation_loader, seed=seed, max_epochs=epochs, gradient_clip=1.0, **trainer)
+    bounds = {
+        name: float(done.callback_metrics[name]) for name in ("bound", "val_bound") if name in done.callback_metrics
+    }
+    return vae.cpu().eval(), bounds
+
+
+@torch.no_grad()
+def evaluate(
+    vae: MixtureVAE,
+    values: Float[Tensor, "rows features"],
+    *,
+    num_samples: int = 64,
+    batch_size: int = 256,
+    seed: int = 0,
+) -> dict[str, tuple[float, float]]:
+    """Bounds on ``log p(x)`` in nats a row, each with its standard error over the rows.
+
+    Args:
+        vae: The model.
+        values: Data of the model's number of features.
+        num_samples: Samples a row; the stratified bound takes as many in all, at least one a component.
+        batch_size: Rows at once.
+        seed: Of the samples.
+
+    Returns:
+        ``elbo``, ``importance_bound`` and ``stratified_bound``: (mean, standard error).
+    """
+    generator = seeded_generator(seed)
+    each = max(1, num_samples // vae.num_components)
+    parts: dict[str, list[Tensor]] = {"elbo": [], "importance_bound": [], "stratified_bound": []}
+    for batch in values.split(batch_size):
+        parts["elbo"].append(vae.elbo(batch, num_samples, generator=generator))
+        parts["importance_bound"].append(vae.importance_bound(batch, num_samples, generator=generator))
+        parts["stratified_bound"].append(vae.stratified_bound(batch, each, generator=generator))
+    results = {}
+    for name, pieces in parts.items():
+        rows = torch.cat(pieces).double()
+        results[name] = (float(rows.mean()), float(rows.std() / len(rows) ** 0.5) if len(rows) > 1 else math.nan)
+    return results
+
+
+def _check(values: Tensor, *, likelihood: str, objective: str, validation: float, num_samples: int) -> None:
+    if objective not in OBJECTIVES:
+        raise ValueError(f"objective={objective!r} is not one of {', '.join(map(repr, OBJECTIVES))}")
+    if num_samples < 1:
+        raise ValueError(f"num_samples={num_samples} must be at least 1")
+    if not 0 <= validation < 1:
+        raise ValueError(f"validation={validation} must be at least 0 and below 1")
+    if len(values) - round(validation * len(values)) < 2:
+        raise ValueError(f"{len(values)} rows are too few: 2 are needed for training")
+    if not bool(values.isfinite().all()):
+        raise ValueError("values must be finite")
+    if likelihood == "bernoulli" and not bool(((values >= 0) & (values <= 1)).all()):
+        raise ValueError(
+            f"likelihood='bernoulli' needs values from 0 to 1; these range from {values.min():g} to {values.max():g}: "
+            "use likelihood='gaussian'"
+        )
