@@ -53,7 +53,7 @@ class MixtureVAETraining(LightningModule):
         """Logs the bound of rows that training does not see."""
         self.log("val_bound", self.bound(batch).detach(), prog_bar=True, batch_size=len(batch))
 
-    def configure_optimizers(self) -> dict[str, Any]:
+    def configure_optimizers(self) -> Any:
         """Adam with a cosine that ends at zero."""
         optimizer = torch.optim.Adam(self.parameters(), lr=self.learning_rate)
         schedule = torch.optim.lr_scheduler.LambdaLR(
