@@ -72,7 +72,7 @@ def check_values(weights_name: str, weights: Tensor, loc: Tensor, spread_name: s
     _require_finite(loc, "loc")
     _require_finite(spread, spread_name)
     if spread_name == "scale":
-        if not bool(spread.amin() > 0):
+        if spread.numel() > 0 and not bool(spread.amin() > 0):
             require(spread > 0, spread, "scale", "must be positive")
     elif spread_name == "scale_tril":
         require(spread.triu(1) == 0, spread, "scale_tril", "must be 0 above the diagonal")

@@ -31,10 +31,9 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from tenfold.mixture import quantile
-from tenfold.mixture.pathwise import Estimator, move_with_parameters, torch_gradients
+from tenfold.mixture.pathwise import Estimator, first_derivative_only, move_with_parameters, torch_gradients
 
 CAP = 6.0
 
@@ -183,11 +182,11 @@ class _AttachLogitsGradient(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, value: Tensor, logits: Tensor, gradient: Tensor) -> Tensor:
-        ctx.save_for_backward(gradient)
+        ctx.save_for_backward(logits, gradient)
         return value.clone()
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor, None]:
-        (gradient,) = ctx.saved_tensors
+        logits, gradient = ctx.saved_tensors
+        g = first_derivative_only(g, logits, "expectation has no second derivative; f(mixture.rsample(..)) has")
         return g, g.unsqueeze(-1) * gradient, None

@@ -21,7 +21,6 @@ from typing import Any, TypeGuard
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.distributions import (
     Cauchy,
     Distribution,
@@ -38,7 +37,9 @@ from torch.distributions import (
     Uniform,
     constraints,
 )
+from torch.distributions.transforms import SigmoidTransform
 
+from tenfold.mixture.pathwise import first_derivative_only
 from tenfold.mixture.quantile import normal_cdf
 
 _SQRT_HALF = math.sqrt(0.5)
@@ -71,7 +72,7 @@ def newton_attach(
     return root
 
 
-def tails(dist: Distribution, x: Float[Tensor, "*shape"]) -> tuple[Float[Tensor, "*shape"], Float[Tensor, "*shape"]]:
+def tails(dist: Distribution, x: Float[Tensor, "..."]) -> tuple[Float[Tensor, "*shape"], Float[Tensor, "*shape"]]:
     """``(F(x), 1 - F(x))``, each without cancellation in its own tail where the family has a formula for it.
 
     A point outside of the support has the mass 0 below or above it, so that it may lie in that of another component.
@@ -114,15 +115,18 @@ def tails(dist: Distribution, x: Float[Tensor, "*shape"]) -> tuple[Float[Tensor,
     if _is_transformed(dist):
         increasing = torch.ones((), dtype=torch.bool, device=x.device)
         for transform in reversed(dist.transforms):
-            x = transform.inv(x)
+            before, x = x, transform.inv(x)
             increasing = increasing == (torch.as_tensor(transform.sign, device=x.device) > 0)
         lower, upper = tails(dist.base_dist, x)
+        if isinstance(dist.base_dist, Uniform) and isinstance(dist.transforms[0].inv, SigmoidTransform):
+            # Logistic: the logit of a uniform variable, which has no digits left close to 1.
+            upper = (torch.sigmoid(-before) - (1 - dist.base_dist.high)) / (dist.base_dist.high - dist.base_dist.low)
         return torch.where(increasing, lower, upper), torch.where(increasing, upper, lower)
     lower = dist.cdf(x)
     return lower, 1 - lower
 
 
-def log_density(dist: Distribution, x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+def log_density(dist: Distribution, x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     """``log_prob``, in which a component of a mixture whose support does not hold ``x`` has no density there.
 
     >>> from torch.distributions import Categorical, MixtureSameFamily, Uniform
@@ -215,8 +219,7 @@ def monte_carlo_pathwise(dist: Distribution, sample_shape: Any = (), *, num_samp
     t = dist.sample(torch.Size((num_samples,)))
     density = dist.log_prob(x).detach().exp()
     # sum_m (1{t_m <= x} - share of the others below x) log f(t_m), all draws of a batch element at once
-    batch = dist.batch_shape
-    flat_x = x.reshape(-1, *batch)
+    flat_x = x.reshape(torch.Size(sample_shape).numel(), *dist.batch_shape)
     below = (t.unsqueeze(1) <= flat_x.unsqueeze(0)).to(x.dtype)
     others = (below.sum(0, keepdim=True) - below) / (num_samples - 1)
     integral = ((below - others) * dist.log_prob(t).unsqueeze(1)).mean(0).reshape(x.shape)
@@ -229,12 +232,14 @@ class _AttachFirstDerivative(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, value: Tensor, carrier: Tensor) -> Tensor:
+        ctx.save_for_backward(carrier)
         return value.clone()
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor]:
-        return g, g
+    def backward(ctx: Any, g: Tensor) -> tuple[None, Tensor]:
+        message = "monte_carlo_pathwise has no second derivative: the samples of the integral would have to move, too"
+        (carrier,) = ctx.saved_tensors
+        return None, first_derivative_only(g, carrier, message)
 
 
 def has_differentiable_cdf(dist: Distribution) -> bool:

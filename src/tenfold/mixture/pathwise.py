@@ -93,6 +93,36 @@ class _MoveWithParameters(torch.autograd.Function):
         )
 
 
+def first_derivative_only(
+    gradient: Float[Tensor, "*shape"], parameter: Float[Tensor, "..."], message: str
+) -> Float[Tensor, "*shape"]:
+    """The same gradient, whose own derivative raises a RuntimeError; for the backward passes of estimates.
+
+    ``once_differentiable`` does not see to that: where the upstream gradient is a constant, as that of a loss is, the
+    terms of the second derivative which autograd knows of would pass for all of it.
+
+    Args:
+        gradient: Result of a backward pass.
+        parameter: Any tensor that requires a gradient; ties the refusal to the graph.
+        message: What the error says.
+    """
+    if not torch.is_grad_enabled():
+        return gradient
+    refused: Tensor = _FirstDerivativeOnly.apply(gradient, parameter, message)
+    return refused
+
+
+class _FirstDerivativeOnly(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, gradient: Tensor, parameter: Tensor, message: str) -> Tensor:
+        ctx.message = message
+        return gradient.clone()
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        raise RuntimeError(ctx.message)
+
+
 def torch_gradients(
     g: Float[Tensor, "S B D"],
     x: Float[Tensor, "S B D"],

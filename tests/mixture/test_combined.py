@@ -1,0 +1,293 @@
+"""The combined estimator of an expectation: unbiased, never much worse than the better of its two parts, honest at its edges."""
+
+import math
+
+import pytest
+import torch
+
+from tenfold.mixture import GaussianMixture
+from tenfold.mixture.combined import combined_expectation, logits_gradients, overlap, pathwise_weight, score_gradients
+from tenfold.mixture.pathwise import ESTIMATORS
+
+DOUBLE = torch.float64
+FUNCTIONS = {
+    "x": (lambda x: x.squeeze(-1), lambda m: m),
+    "cos": (lambda x: x.cos().squeeze(-1), lambda m: math.exp(-0.5) * m.cos()),
+}
+
+
+def two_modes(separation, repeats=1, dtype=DOUBLE):
+    """``repeats`` copies of two modes of unit deviation, each with logits of its own."""
+    logits = torch.zeros(repeats, 2, dtype=dtype, requires_grad=True)
+    loc = torch.tensor([[-separation / 2 + 0.3], [separation / 2 + 0.3]], dtype=dtype)
+    return GaussianMixture(logits=logits, loc=loc, scale=torch.ones(2, 1, dtype=dtype)), logits
+
+
+def exact_gradient(name, separation):
+    """``pi_k (E_k f - E f)`` with E_k the expectation under component k."""
+    means = FUNCTIONS[name][1](torch.tensor([-separation / 2 + 0.3, separation / 2 + 0.3], dtype=DOUBLE))
+    return 0.5 * (means - means.mean())
+
+
+def estimates(name, separation, samples, repeats):
+    """Gradients of ``repeats`` independent estimates: combined, pathwise, and score with the leave-one-out baseline."""
+    mixture, logits = two_modes(separation, repeats)
+    torch.manual_seed(0)
+    mixture.expectation(FUNCTIONS[name][0], (samples,)).sum().backward()
+    torch.manual_seed(0)
+    x = mixture.sample((samples,)).requires_grad_()
+    values = FUNCTIONS[name][0](x)
+    (slope,) = torch.autograd.grad(values.sum(), x)
+    theta = (logits.detach(), mixture.loc, mixture.scale)
+    pathwise, score, _ = logits_gradients(values.detach(), slope, x.detach(), *theta)
+    return logits.grad, pathwise.mean(0), score.mean(0)
+
+
+def spread(gradient):
+    return float(gradient.var(0).sum())
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize(("separation", "samples"), [(0.5, 4), (2, 4), (4, 5), (6, 4), (1, 64), (4, 64), (8, 64)])
+def test_logits_gradient_is_unbiased(name, separation, samples):
+    repeats = 10_000 if samples < 64 else 1000
+    combined, _, _ = estimates(name, separation, samples, repeats)
+    error = combined.std(0) / repeats**0.5
+    z = (combined.mean(0) - exact_gradient(name, separation)) / error
+    assert z.abs().max() < 4.5
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("samples", [64, 1000])
+@pytest.mark.parametrize("separation", [0.5, 1, 2, 4, 6, 8, 10])
+def test_variance_is_never_much_above_the_better_part(name, samples, separation):
+    combined, pathwise, score = estimates(name, separation, samples, 2000 if samples == 64 else 300)
+    better = min(spread(pathwise), spread(score))
+    assert spread(combined) <= 1.1 * better
+    if name == "x" and samples == 1000 and 1 <= separation <= 4:
+        assert 5 * spread(combined) <= better
+
+
+def test_weight_of_a_half_does_not_depend_on_the_samples_of_that_half():
+    mixture, logits = two_modes(2.0)
+    x = mixture.sample((40,))
+    theta = (mixture.loc, mixture.scale)
+
+    def gradient(x):
+        logits.grad = None
+        combined_expectation(FUNCTIONS["cos"][0], x, mixture.logits, *theta).sum().backward()
+        return logits.grad
+
+    def parts(x):
+        x = x.clone().requires_grad_()
+        values = x.cos().squeeze(-1)
+        (slope,) = torch.autograd.grad(values.sum(), x)
+        return values.detach(), *logits_gradients(values.detach(), slope, x.detach(), logits.detach(), *theta)
+
+    def weights(values, pathwise, score, responsibility):
+        """The two weights, recomputed from one half at a time."""
+        pi = torch.full((1, 2), 0.5, dtype=DOUBLE)
+        return [
+            pathwise_weight(pathwise[h], score_gradients(values[h], responsibility[h], pi), responsibility[h])
+            for h in (slice(20, None), slice(None, 20))
+        ]
+
+    other = torch.cat([mixture.sample((20,)), x[20:]])  # a new first half
+    for samples in (x, other):
+        values, pathwise, score, responsibility = parts(samples)
+        first, second = weights(values, pathwise, score, responsibility)
+        expected = sum(
+            (weight * pathwise[h] + (1 - weight) * score[h]).sum(0) / 40
+            for weight, h in ((first, slice(None, 20)), (second, slice(20, None)))
+        )
+        torch.testing.assert_close(gradient(samples), expected, rtol=1e-12, atol=1e-14)
+    assert torch.equal(weights(*parts(x))[0], weights(*parts(other))[0])
+    assert not torch.equal(weights(*parts(x))[1], weights(*parts(other))[1])
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize("full", [False, True])
+def test_value_and_every_other_gradient_are_those_of_rsample(estimator, full):
+    logits, loc = torch.randn(3, 4, dtype=DOUBLE), torch.randn(3, 4, 2, dtype=DOUBLE)
+    spread_ = torch.rand(3, 4, 2, dtype=DOUBLE) + 0.5
+    name = "scale_tril" if full else "scale"
+    if full:
+        spread_ = torch.diag_embed(spread_) + torch.randn(3, 4, 2, 2, dtype=DOUBLE).tril(-1)
+    results = []
+    for combined in (True, False):
+        theta = [p.clone().requires_grad_() for p in (logits, loc, spread_)]
+        weight = torch.tensor(1.7, dtype=DOUBLE, requires_grad=True)
+        mixture = GaussianMixture(logits=theta[0], loc=theta[1], **{name: theta[2]}, estimator=estimator)
+        generator = torch.Generator().manual_seed(5)
+
+        def f(x, weight=weight):
+            return (weight * x).cos().sum(-1)
+
+        if combined:
+            value = mixture.expectation(f, (10,), generator=generator)
+        else:
+            value = f(mixture.rsample((10,), generator=generator)).mean(0)
+        assert value.shape == (3,)
+        value.sum().backward()
+        results.append((value, theta[1].grad, theta[2].grad, weight.grad))
+        assert theta[0].grad.isfinite().all()
+    for mine, right in zip(*results, strict=True):
+        torch.testing.assert_close(mine, right, rtol=1e-10, atol=1e-12)
+
+
+def test_full_covariance_is_unbiased_for_a_product():
+    # E x_1 x_2 of component k is its covariance entry plus the product of its means
+    logits = torch.zeros(4000, 2, dtype=DOUBLE, requires_grad=True)
+    loc = torch.tensor([[0.5, 0.0], [-0.5, 1.0]], dtype=DOUBLE)
+    scale_tril = torch.tensor([[[1.0, 0.0], [0.6, 0.8]], [[1.0, 0.0], [-0.5, 1.0]]], dtype=DOUBLE)
+    mixture = GaussianMixture(logits=logits, loc=loc, scale_tril=scale_tril)
+    mixture.expectation(lambda x: x.prod(-1), (32,)).sum().backward()
+    moments = torch.tensor([0.6, -1.0], dtype=DOUBLE)
+    exact = 0.5 * (moments - moments.mean())
+    z = (logits.grad.mean(0) - exact) / (logits.grad.std(0) / 4000**0.5)
+    assert z.abs().max() < 4.5
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: (x > 0).squeeze(-1),
+        lambda x: (x > 0).to(x.dtype).squeeze(-1),
+        lambda x: ((x.sign() + 1) / 2).squeeze(-1),
+        lambda x: (x.detach() > 0).squeeze(-1).double(),
+    ],
+)
+def test_step_functions_get_the_score_gradient_not_zero(f):
+    # P(x > 0): the derivative that autograd finds is 0 or absent, and the pathwise gradient with it
+    mixture, logits = two_modes(1.0, repeats=200)
+    mixture.expectation(f, (100,)).sum().backward()
+    above = 0.5 * (1 + torch.erf(mixture.loc[0].squeeze(-1) / 2**0.5))
+    exact = 0.5 * (above - above.mean())
+    z = (logits.grad.mean(0) - exact) / (logits.grad.std(0) / 200**0.5)
+    assert z.abs().max() < 4.5
+
+
+def test_constant_functions_have_gradient_zero():
+    for f in (lambda x: torch.ones(x.shape[:-1]), lambda x: 0 * x.sum(-1), lambda x: torch.full(x.shape[:-1], 3)):
+        mixture, logits = two_modes(2.0)
+        value = mixture.expectation(f, (10,))
+        value.sum().backward()
+        assert torch.equal(logits.grad, torch.zeros_like(logits))
+
+
+def test_parameters_of_a_function_that_ignores_x_get_their_gradient():
+    mixture, logits = two_modes(2.0)
+    c = torch.tensor(2.0, dtype=DOUBLE, requires_grad=True)
+    mixture.expectation(lambda x: (c**2).expand(x.shape[:-1]), (10,)).sum().backward()
+    assert c.grad == 4
+    assert logits.grad.abs().max() == 0
+
+
+def test_function_that_returns_another_shape_is_named():
+    mixture, _ = two_modes(1.0, repeats=3)
+    with pytest.raises(
+        ValueError, match=r"f returned the shape \(8, 3, 1\) for samples \(8, 3, 1\); one value a sample"
+    ):
+        mixture.expectation(lambda x: x, (8,))
+    with pytest.raises(ValueError, match=r"f returned the shape \(\)"):
+        mixture.expectation(lambda x: x.sum(), (8,))
+
+
+@pytest.mark.parametrize("sample_shape", [(), (3,), (0,), (1, 3)])
+def test_fewer_than_four_samples_are_refused(sample_shape):
+    mixture, _ = two_modes(1.0)
+    with pytest.raises(ValueError, match=r"sample_shape holds \d samples; at least 4 are needed, 2 for each half"):
+        mixture.expectation(FUNCTIONS["x"][0], sample_shape)
+
+
+def test_second_derivative_is_refused():
+    loc = torch.tensor([[-1.0], [1.0]], requires_grad=True)
+    logits = torch.zeros(2, requires_grad=True)
+    mixture = GaussianMixture(logits=logits, loc=loc, scale=torch.ones(2, 1))
+    value = mixture.expectation(FUNCTIONS["cos"][0], (8,))
+    first = torch.autograd.grad(value, (logits, loc), create_graph=True)
+    for gradient in first:  # the upstream gradient is the constant 1, where once_differentiable says nothing
+        with pytest.raises(RuntimeError, match=r"expectation has no second derivative; f\(mixture.rsample\(..\)\) has"):
+            gradient.sum().backward(retain_graph=True)
+
+
+def test_one_component_has_a_logits_gradient_of_zero():
+    logits = torch.zeros(1, requires_grad=True)
+    loc = torch.zeros(1, 2, requires_grad=True)
+    GaussianMixture(logits=logits, loc=loc, scale=torch.ones(1, 2)).expectation(lambda x: x.exp().sum(-1)).backward()
+    assert logits.grad.abs().max() < 1e-6
+    assert loc.grad.abs().min() > 0
+
+
+def test_weights_of_exactly_zero_get_gradient_zero():
+    probs = torch.tensor([0.0, 0.5, 0.5], requires_grad=True)
+    mixture = GaussianMixture(probs=probs, loc=torch.tensor([[5.0], [-1.0], [1.0]]), scale=torch.ones(3, 1))
+    mixture.expectation(lambda x: x.squeeze(-1)).backward()
+    assert probs.grad[0] == 0
+    assert probs.grad[1] < 0 < probs.grad[2]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_many_components_in_every_dtype(dtype):
+    logits = torch.zeros(5, 64, dtype=dtype, requires_grad=True)
+    mixture = GaussianMixture(logits=logits, loc=torch.randn(64, 3, dtype=dtype), scale=torch.ones(64, 3, dtype=dtype))
+    value = mixture.expectation(lambda x: x.square().sum(-1), (32,))
+    value.sum().backward()
+    assert value.dtype == dtype
+    assert logits.grad.dtype == dtype
+    assert logits.grad.isfinite().all()
+    assert logits.grad.abs().max() > 0
+
+
+def test_nothing_is_recorded_without_gradients():
+    mixture, _ = two_modes(1.0)
+    seen = []
+
+    def f(x):
+        seen.append(x.requires_grad)
+        return x.squeeze(-1)
+
+    with torch.no_grad():
+        assert not mixture.expectation(f, (8,)).requires_grad
+    with torch.inference_mode():
+        assert not mixture.expectation(f, (8,)).requires_grad
+    constant = GaussianMixture(logits=torch.zeros(2), loc=torch.zeros(2, 1), scale=torch.ones(2, 1))
+    assert not constant.expectation(f, (8,)).requires_grad
+    assert seen == [False, False, False]
+
+
+def test_samples_of_several_dimensions_and_empty_batches_are_allowed():
+    mixture, logits = two_modes(1.0, repeats=3)
+    value = mixture.expectation(FUNCTIONS["x"][0], (2, 5))
+    assert value.shape == (3,)
+    empty = GaussianMixture(
+        logits=logits[:0], loc=torch.zeros(2, 1, dtype=DOUBLE), scale=torch.ones(2, 1, dtype=DOUBLE)
+    )
+    assert empty.expectation(FUNCTIONS["x"][0], (6,)).shape == (0,)
+
+
+def test_same_generator_gives_the_same_estimate():
+    gradients = []
+    for _ in range(2):
+        mixture, logits = two_modes(2.0)
+        mixture.expectation(FUNCTIONS["cos"][0], (20,), generator=torch.Generator().manual_seed(3)).sum().backward()
+        gradients.append(logits.grad)
+    assert torch.equal(*gradients)
+
+
+@pytest.mark.parametrize("components", [1, 2, 3, 7, 64])
+def test_overlap_is_one_for_equal_components_and_zero_for_modes_apart(components):
+    equal = torch.full((20, 1, components), 1 / components)
+    torch.testing.assert_close(overlap(equal), torch.ones(1))
+    if components > 1:
+        apart = torch.eye(components).repeat(3, 1).unsqueeze(1)
+        assert 0 <= overlap(apart) < 1e-6
+        unused = torch.cat([apart, torch.zeros(len(apart), 1, 1)], -1)
+        assert 0 <= overlap(unused) < 1e-6
+
+
+def test_overlap_of_two_components_is_their_shared_responsibility():
+    r = torch.rand(50, 4, 1, dtype=DOUBLE)
+    r = torch.cat([r, 1 - r], -1)
+    pi = r.mean(0)
+    torch.testing.assert_close(overlap(r), r.prod(-1).mean(0) / pi.prod(-1), rtol=1e-10, atol=0)
