@@ -46,7 +46,7 @@ def test_digits_need_no_download():
 
 
 def test_idx_files_come_back():
-    from tenfold.datasets.digits import _from_idx, _to_idx
+    from tenfold.datasets.handwritten_digits import _from_idx, _to_idx
 
     for shape in ((7,), (3, 28, 28)):
         values = np.random.default_rng(0).integers(0, 256, shape, np.uint8)

@@ -164,11 +164,12 @@ def explain_usage(error: Exception) -> tuple[str, int] | None:
 app = typer.Typer(cls=Root, help="Ten landmark learning methods, exact to their papers, measured claim by claim.")
 
 
-def print_version(wanted: bool) -> None:
-    """Print the version and leave, if that is wanted."""
+def print_version(wanted: bool) -> bool:
+    """Print the version and leave, if that is wanted; else give the option's value on."""
     if wanted:
         sys.stdout.write(f"tenfold {__version__}\n")
         raise typer.Exit
+    return wanted
 
 
 @app.callback()

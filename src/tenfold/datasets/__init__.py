@@ -1,10 +1,17 @@
-"""Real data sets for claims and examples: verified, cached, one function each."""
+"""Real data sets for claims and examples: verified, cached, one function each.
 
-from tenfold.datasets.cards import Artifact, DataFile, DatasetCard, Source
-from tenfold.datasets.digits import MNIST, LabelledImages, digits, mnist, mnist_5k
-from tenfold.datasets.fetching import DatasetUnavailableError, cache_folder, fetch, find
-from tenfold.datasets.movielens import Ratings, movielens_100k
-from tenfold.datasets.registry import DATASETS, card
+Names are looked up when they are used, so that the help of `tenfold datasets` does not cost numpy.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tenfold.datasets.cards import Artifact, DataFile, DatasetCard, Source
+    from tenfold.datasets.fetching import DatasetUnavailableError, cache_folder, fetch, find
+    from tenfold.datasets.handwritten_digits import MNIST, LabelledImages, digits, mnist, mnist_5k
+    from tenfold.datasets.movielens import Ratings, movielens_100k
+    from tenfold.datasets.registry import DATASETS, card
 
 __all__ = [
     "DATASETS",
@@ -25,3 +32,29 @@ __all__ = [
     "mnist_5k",
     "movielens_100k",
 ]
+
+_HOMES = {
+    "DATASETS": "registry",
+    "MNIST": "handwritten_digits",
+    "Artifact": "cards",
+    "DataFile": "cards",
+    "DatasetCard": "cards",
+    "DatasetUnavailableError": "fetching",
+    "LabelledImages": "handwritten_digits",
+    "Ratings": "movielens",
+    "Source": "cards",
+    "cache_folder": "fetching",
+    "card": "registry",
+    "digits": "handwritten_digits",
+    "fetch": "fetching",
+    "find": "fetching",
+    "mnist": "handwritten_digits",
+    "mnist_5k": "handwritten_digits",
+    "movielens_100k": "movielens",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"tenfold.datasets.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tenfold.datasets.cards import DatasetCard
-from tenfold.datasets.digits import DIGITS_CARD, MNIST_5K_CARD, MNIST_CARD
+from tenfold.datasets.handwritten_digits import DIGITS_CARD, MNIST_5K_CARD, MNIST_CARD
 from tenfold.datasets.movielens import MOVIELENS_100K_CARD
 from tenfold.errors import InputError
 

@@ -1,9 +1,16 @@
-"""Files that users have, read strictly and written atomically: tables, stacks of images, whole folders."""
+"""Files that users have, read strictly and written atomically: tables, stacks of images, whole folders.
 
-from tenfold.files.arrays import read_array
-from tenfold.files.atomic import atomic_folder, atomic_path, atomic_write
-from tenfold.files.images import ImageStack, read_images
-from tenfold.files.tables import Table, read_frame, read_table, write_table
+Names are looked up when they are used, so that `atomic_write` does not cost polars, nor `read_table` Pillow.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tenfold.files.arrays import read_array
+    from tenfold.files.atomic import atomic_folder, atomic_path, atomic_write
+    from tenfold.files.images import ImageStack, read_images
+    from tenfold.files.tables import Table, read_frame, read_table, write_table
 
 __all__ = [
     "ImageStack",
@@ -17,3 +24,22 @@ __all__ = [
     "read_table",
     "write_table",
 ]
+
+_HOMES = {
+    "ImageStack": "images",
+    "Table": "tables",
+    "atomic_folder": "atomic",
+    "atomic_path": "atomic",
+    "atomic_write": "atomic",
+    "read_array": "arrays",
+    "read_frame": "tables",
+    "read_images": "images",
+    "read_table": "tables",
+    "write_table": "tables",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"tenfold.files.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
