@@ -51,11 +51,14 @@ def broadcast_parameters(
             f"{tuple(batches[2])} do not broadcast"
         ) from None
     dtype = reduce(torch.promote_types, (weights.dtype, loc.dtype, spread.dtype))
-    return (
-        weights.to(dtype).expand(*batch, *weights.shape[-1:]),
-        loc.to(dtype).expand(*batch, *loc.shape[-2:]),
-        spread.to(dtype).expand(*batch, *wanted),
+    targets = ((*batch, loc.shape[-2]), (*batch, *loc.shape[-2:]), (*batch, *wanted))
+    weights, loc, spread = (
+        value.to(dtype)
+        if value.shape == target
+        else value.to(dtype).expand(target)  # the parameter itself where it fits
+        for value, target in zip((weights, loc, spread), targets, strict=True)
     )
+    return weights, loc, spread
 
 
 def check_values(weights_name: str, weights: Tensor, loc: Tensor, spread_name: str, spread: Tensor) -> None:

@@ -177,10 +177,14 @@ class GaussianMixture(Distribution):
         outer = deviation.unsqueeze(-1) * deviation.unsqueeze(-2)
         return (self.probs[..., None, None] * (self.covariance_matrix + outer)).sum(-3)
 
+    def _check_value(self, value: Tensor) -> None:
+        # torch's check of a vector's support fails on an empty tensor
+        if self._validate_args and value.numel() > 0 and not torch.compiler.is_compiling():
+            self._validate_sample(value)
+
     def component_log_prob(self, value: Float[Tensor, "... D"]) -> Float[Tensor, "... K"]:
         """Log density of each component at ``value``, without its weight."""
-        if self._validate_args and not torch.compiler.is_compiling():
-            self._validate_sample(value)
+        self._check_value(value)
         if self._diagonal:
             z, deviation = (value.unsqueeze(-2) - self.loc) / self._spread, self._spread
         else:
@@ -284,8 +288,7 @@ class GaussianMixture(Distribution):
             NotImplementedError: For D > 1.
         """
         self._one_dimensional("cdf")
-        if self._validate_args and not torch.compiler.is_compiling():
-            self._validate_sample(value)
+        self._check_value(value)
         z = (value.unsqueeze(-2) - self.loc) / self.scale
         return (self.probs * quantile.normal_cdf(z).squeeze(-1)).sum(-1)
 

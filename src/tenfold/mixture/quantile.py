@@ -173,8 +173,8 @@ def cholesky_gradients(
 
 
 def whiten(
-    x: Float[Tensor, "*rows D"], loc: Float[Tensor, "*#rows K D"], scale_tril: Float[Tensor, "*#rows K D D"]
-) -> Float[Tensor, "*rows K D"]:
+    x: Float[Tensor, "... D"], loc: Float[Tensor, "*batch K D"], scale_tril: Float[Tensor, "*batch K D D"]
+) -> Float[Tensor, "... K D"]:
     """``z_k = L_k^{-1} (x - loc_k)`` by one triangular solve per component."""
     difference = (x.unsqueeze(-2) - loc).unsqueeze(-1)
     return torch.linalg.solve_triangular(scale_tril, difference, upper=False).squeeze(-1)
