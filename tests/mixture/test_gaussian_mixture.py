@@ -1,6 +1,5 @@
 """GaussianMixture as a torch distribution: its contract, its law, what users reported of others, and every bad argument."""
 
-import contextlib
 import copy
 import math
 import pickle
@@ -8,13 +7,13 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-import jaxtyping
 import mpmath
 import numpy as np
 import pytest
 import scipy.integrate
 import scipy.stats
 import torch
+from annotations import unchecked_annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.autograd import gradcheck, gradgradcheck
@@ -47,17 +46,6 @@ def parameters(*batch, components=3, dims=2, dtype=DOUBLE, full=False):
 def mixture(*batch, grad=False, estimator="responsibility", **options):
     theta = {name: p.requires_grad_(grad) for name, p in parameters(*batch, **options).items()}
     return GaussianMixture(**theta, estimator=estimator)
-
-
-@contextlib.contextmanager
-def plain_python():
-    """Shape checks off, so that the library's own messages are seen as users see them."""
-    before = jaxtyping.config.jaxtyping_disable
-    jaxtyping.config.update("jaxtyping_disable", True)
-    try:
-        yield
-    finally:
-        jaxtyping.config.update("jaxtyping_disable", before)
 
 
 # ------------------------------------------------------------------------------------------- contract of a distribution
@@ -394,7 +382,10 @@ def test_cdf_is_the_weighted_sum_in_one_dimension_and_refused_in_more():
     full = GaussianMixture(logits=m.logits, loc=m.loc, scale_tril=torch.diag_embed(m.scale))
     torch.testing.assert_close(full.cdf(x), expected)
     for name in ("cdf", "icdf"):
-        with plain_python(), pytest.raises(NotImplementedError, match=f"{name} needs D = 1; this mixture has D = 2"):
+        with (
+            unchecked_annotations(),
+            pytest.raises(NotImplementedError, match=f"{name} needs D = 1; this mixture has D = 2"),
+        ):
             getattr(mixture(), name)(torch.zeros(2, dtype=DOUBLE))
 
 
@@ -701,7 +692,7 @@ BAD = [
 
 @pytest.mark.parametrize(("arguments", "error", "message"), BAD, ids=[message[:50] for _, _, message in BAD])
 def test_bad_arguments_are_named_with_what_was_given(arguments, error, message):
-    with plain_python(), pytest.raises(error) as caught:
+    with unchecked_annotations(), pytest.raises(error) as caught:
         GaussianMixture(**arguments)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -725,7 +716,7 @@ def test_shapes_are_accepted_exactly_where_they_fit(batches, components, dims):
     except RuntimeError:
         fits = False
     make = {name: torch.ones(shape) for name, shape in zip(("logits", "loc", "scale"), given_shapes, strict=True)}
-    with plain_python():
+    with unchecked_annotations():
         if fits:
             m = GaussianMixture(**make)
             assert m.batch_shape == batch

@@ -98,6 +98,14 @@ class PathwiseMixture(MixtureSameFamily):
             self._validate_sample(x)
         return tails(self, x)[0]
 
+    def sample(self, sample_shape: Any = ()) -> Float[Tensor, "..."]:
+        """Samples without gradients, of shape ``sample_shape + batch_shape + event_shape``."""
+        shape = torch.Size(sample_shape)
+        if shape.numel() * self.batch_shape.numel() == 0:  # torch's Categorical refuses to draw nothing
+            nothing: Tensor = self.component_distribution.sample(shape).select(-1 - self._event_ndims, 0)
+            return nothing
+        return super().sample(shape)
+
     def rsample(self, sample_shape: Any = ()) -> Float[Tensor, "..."]:
         """Samples of shape ``sample_shape + batch_shape + event_shape`` with pathwise gradients.
 
