@@ -1,0 +1,7 @@
+"""Collaborative filtering for implicit feedback (Hu, Koren and Volinsky 2008)."""
+
+from tenfold.recommend.baselines import ItemCosine, Popularity
+from tenfold.recommend.interactions import Interactions
+from tenfold.recommend.metrics import ranking_metrics
+
+__all__ = ["Interactions", "ItemCosine", "Popularity", "ranking_metrics"]
