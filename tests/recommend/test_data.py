@@ -96,6 +96,17 @@ def test_separators_decimal_commas_compression_and_old_line_ends(write):
     assert cells(Interactions.from_csv(write("\ufeff" + table))) == expected
 
 
+def test_blank_lines_are_no_events(write):
+    assert cells(Interactions.from_csv(write("user,item,rating\n\na,x,1\n\n\nb,y,2\n\n"))) == {
+        ("a", "x"): 1,
+        ("b", "y"): 2,
+    }
+    with pytest.raises(InputError, match=r"plays.csv:4: column 'user' has a missing value"):
+        Interactions.from_csv(write("user,item,rating\na,x,1\n\n,,\n"))
+    with pytest.raises(InputError, match=r"plays.csv:5: column 'rating' holds text"):
+        Interactions.from_csv(write("user,item,rating\n\na,x,1\n\nb,y,q\n"))
+
+
 def test_a_table_without_header_is_read_by_numbered_columns(write):
     plays = Interactions.from_csv(
         write("1\t2\t3\n4\t5\t6\n", "u.tsv"), user="column_1", item="column_2", value="column_3"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -183,9 +184,11 @@ def _from_text(path: Path, asked: dict[str, str | None]) -> Interactions:
         raise InputError(f"cannot be read as a table ({str(error).splitlines()[0][:200]})", path=path) from error
     if not columns.height:
         raise InputError("there is a header, but no row under it", path=path)
-    if any(_unusable(columns[role]).any() for role in roles):
+    faults = [int(bad.arg_max() or 0) for role in roles if (bad := _unusable(columns[role])).any()]
+    if faults:
+        _name_fault(path, dialect, roles, first=min(faults))
         _name_fault(path, dialect, roles)
-        return _encoded(columns, path)  # names the row
+        columns = columns.filter(~pl.all_horizontal(pl.all().is_null()))  # blank lines, which polars takes for rows
     return _encoded(columns, path)
 
 
@@ -290,10 +293,10 @@ def _codes(column: pl.Series, role: str, path: Path | None) -> tuple[np.ndarray,
     return ids, moved[column.to_physical().to_numpy()]
 
 
-def _name_fault(path: Path, dialect: delimited.Dialect, roles: Roles) -> None:
-    """Reads record by record and raises an InputError at the first that cannot be used, with its line."""
+def _name_fault(path: Path, dialect: delimited.Dialect, roles: Roles, *, first: int = 0) -> None:
+    """Raises an InputError at the first record, from number ``first``, that cannot be used, with its line."""
     places = {role: dialect.names.index(name) for role, name in roles.items()}
-    for line, cells in delimited.body(path, dialect):
+    for line, cells in islice(delimited.body(path, dialect), first, None):
         for role, place in places.items():
             cell, name = cells[place].strip(), dialect.names[place]
             if cell == "" or (role in ("value", "timestamp") and cell.lower() in delimited.MISSING):
