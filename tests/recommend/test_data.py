@@ -208,6 +208,7 @@ def _id_order(found):
         ("user,item,date\na,x,2020-01-01\nb,y,soon\n", r"plays.csv:3: column 'date' holds 'soon'"),
         ("user,item,time\na,x,1\nb,y,soon\n", r"plays.csv:3: column 'time' holds 'soon'"),
         ("user,item,rating\n", "there is a header, but no row under it"),
+        ("user,item,rating\n\r\n", "there is a header, but no row under it"),
         ("", "the file is empty"),
         ("user,item,user\na,b,c\n", "appears twice"),
         (b"user,item\n\xff,b\n", "is no UTF-8 text"),

@@ -182,13 +182,13 @@ def _from_text(path: Path, asked: dict[str, str | None]) -> Interactions:
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         _name_fault(path, dialect, roles)
         raise InputError(f"cannot be read as a table ({str(error).splitlines()[0][:200]})", path=path) from error
-    if not columns.height:
-        raise InputError("there is a header, but no row under it", path=path)
     faults = [int(bad.arg_max() or 0) for role in roles if (bad := _unusable(columns[role])).any()]
     if faults:
         _name_fault(path, dialect, roles, first=min(faults))
         _name_fault(path, dialect, roles)
         columns = columns.filter(~pl.all_horizontal(pl.all().is_null()))  # blank lines, which polars takes for rows
+    if not columns.height:
+        raise InputError("there is a header, but no row under it", path=path)
     return _encoded(columns, path)
 
 
