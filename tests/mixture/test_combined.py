@@ -68,6 +68,20 @@ def test_variance_is_never_much_above_the_better_part(name, samples, separation)
         assert 5 * spread(combined) <= better
 
 
+@pytest.mark.parametrize("weights", [(0.9, 0.1), (0.98, 0.02)])
+def test_half_without_a_sample_of_the_rare_mode_does_not_trust_the_pathwise_gradient(weights):
+    # with modes 10 apart only the score is of use; half of the halves of 16 samples hold no sample of the second mode
+    logits = torch.tensor(weights, dtype=DOUBLE).log().expand(4000, 2).clone().requires_grad_()
+    loc = torch.tensor([[-4.7], [5.3]], dtype=DOUBLE)
+    m = GaussianMixture(logits=logits, loc=loc, scale=torch.ones(2, 1, dtype=DOUBLE))
+    torch.manual_seed(0)
+    m.expectation(FUNCTIONS["cos"][0], (16,)).sum().backward()
+    torch.manual_seed(0)
+    x = m.sample((16,))
+    score = score_gradients(FUNCTIONS["cos"][0](x), m.responsibilities(x).detach(), m.probs.detach()).mean(0)
+    assert spread(logits.grad) <= 1.1 * spread(score)
+
+
 def test_weight_of_a_half_does_not_depend_on_the_samples_of_that_half():
     mixture, logits = two_modes(2.0)
     x = mixture.sample((40,))
@@ -88,7 +102,7 @@ def test_weight_of_a_half_does_not_depend_on_the_samples_of_that_half():
         """The two weights, recomputed from one half at a time."""
         pi = torch.full((1, 2), 0.5, dtype=DOUBLE)
         return [
-            pathwise_weight(pathwise[h], score_gradients(values[h], responsibility[h], pi), responsibility[h])
+            pathwise_weight(pathwise[h], score_gradients(values[h], responsibility[h], pi), responsibility[h], pi)
             for h in (slice(20, None), slice(None, 20))
         ]
 
@@ -277,17 +291,19 @@ def test_same_generator_gives_the_same_estimate():
 
 @pytest.mark.parametrize("components", [1, 2, 3, 7, 64])
 def test_overlap_is_one_for_equal_components_and_zero_for_modes_apart(components):
-    equal = torch.full((20, 1, components), 1 / components)
-    torch.testing.assert_close(overlap(equal), torch.ones(1))
+    pi = torch.full((1, components), 1 / components)
+    torch.testing.assert_close(overlap(pi.expand(20, 1, components), pi), torch.ones(1))
     if components > 1:
         apart = torch.eye(components).repeat(3, 1).unsqueeze(1)
-        assert 0 <= overlap(apart) < 1e-6
+        assert 0 <= overlap(apart, pi) < 1e-6
+        assert 0 <= overlap(apart[:1], pi) < 1e-6  # samples of one mode alone say nothing of the others
         unused = torch.cat([apart, torch.zeros(len(apart), 1, 1)], -1)
-        assert 0 <= overlap(unused) < 1e-6
+        assert 0 <= overlap(unused, torch.cat([pi, torch.zeros(1, 1)], -1)) < 1e-6
 
 
 def test_overlap_of_two_components_is_their_shared_responsibility():
     r = torch.rand(50, 4, 1, dtype=DOUBLE)
     r = torch.cat([r, 1 - r], -1)
-    pi = r.mean(0)
-    torch.testing.assert_close(overlap(r), r.prod(-1).mean(0) / pi.prod(-1), rtol=1e-10, atol=0)
+    pi = torch.softmax(torch.randn(4, 2, dtype=DOUBLE), -1)
+    expected = (r.prod(-1).mean(0) / pi.prod(-1)).clamp(max=1)
+    torch.testing.assert_close(overlap(r, pi), expected, rtol=1e-10, atol=0)

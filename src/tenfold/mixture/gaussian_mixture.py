@@ -255,10 +255,12 @@ class GaussianMixture(Distribution):
         """Monte Carlo estimate of ``E f(x)`` whose logits gradient combines the pathwise and the score estimator.
 
         The logits gradient is ``lambda * pathwise + (1 - lambda) * score`` with a leave-one-out baseline, and lambda
-        chosen per batch element from the other half of the samples, so that it is unbiased. Its variance is that of a
-        linear combination at its best: far below both where the modes overlap, and close to the score's where they are
-        far apart and the pathwise gradient alone is useless. Gradients in loc, scale and whatever else ``f`` depends
-        on are those of ``rsample``.
+        chosen per batch element from the other half of the samples, so that it is unbiased. Its variance is close to
+        that of a linear combination at its best: far below both where the modes overlap, and close to the score's where
+        they are far apart and the pathwise gradient alone is useless. Lambda is itself an estimate: with a few dozen
+        samples and weights so unequal that a half holds hardly a sample of a mode, or an ``f`` that bends only in the
+        gap between modes, the better of the two alone can have several times less variance. Gradients in loc, scale and
+        whatever else ``f`` depends on are those of ``rsample``.
 
         Args:
             f: Maps samples (*sample_shape, *batch_shape, D) to one value each (*sample_shape, *batch_shape); the value
