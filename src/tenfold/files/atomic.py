@@ -118,11 +118,7 @@ def atomic_folder(path: Location) -> Iterator[Path]:
     ...     os.listdir(place), Path(place, "model", "config.json").read_text()
     (['model'], 'second')
     """
-    target = Path(path).resolve()
-    if target.exists() and not target.is_dir():
-        raise InputError("this is a file; the name of a folder is needed", path=path)
-    if Path.cwd().resolve().is_relative_to(target):
-        raise InputError("this folder holds the working directory; give a folder of its own, such as model/", path=path)
+    target = check_folder(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = _beside(target)
     temporary.mkdir()
@@ -144,6 +140,23 @@ def atomic_folder(path: Location) -> Iterator[Path]:
         raise
     _flush(target.parent)
     shutil.rmtree(temporary, ignore_errors=True)
+
+
+def check_folder(path: Location) -> Path:
+    """The whole path of a folder that `atomic_folder` can write; to be asked before long work.
+
+    Raises:
+        InputError: It or a parent is a file, or it holds the working directory.
+    """
+    target = Path(path).resolve()
+    if target.exists() and not target.is_dir():
+        raise InputError("this is a file; the name of a folder is needed", path=path)
+    for parent in target.parents:
+        if parent.exists() and not parent.is_dir():
+            raise InputError(f"{parent.name} is a file; a folder cannot lie in it", path=path)
+    if Path.cwd().resolve().is_relative_to(target):
+        raise InputError("this folder holds the working directory; give a folder of its own, such as model/", path=path)
+    return target
 
 
 def _beside(target: Path) -> Path:

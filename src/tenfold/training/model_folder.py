@@ -13,12 +13,13 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import torch
-from huggingface_hub import PyTorchModelHubMixin, snapshot_download
+from huggingface_hub import ModelCard, ModelCardData, PyTorchModelHubMixin, snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 from safetensors import SafetensorError, safe_open
@@ -28,6 +29,7 @@ from torch import Tensor, nn
 from tenfold import __version__
 from tenfold.errors import InputError
 from tenfold.files import atomic_folder
+from tenfold.files.atomic import check_folder
 
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
 CLASS, VERSION = "_class", "_tenfold_version"  # the keys of config.json that are not arguments
@@ -61,6 +63,9 @@ class ModelFolder(PyTorchModelHubMixin, library_name="tenfold", tags=["tenfold"]
     file_arguments: ClassVar[tuple[str, ...]] = ()
     """Arguments of the constructor that `read_files` gives, and that are therefore not in ``config.json``."""
 
+    card_text: ClassVar[str] = ""
+    """Markdown that follows in the model card: what the model is good for, how it is used."""
+
     _arguments: Mapping[str, Any] | None = None
 
     def __new__(cls: type[Model], *args: Any, **kwargs: Any) -> Model:
@@ -86,6 +91,50 @@ class ModelFolder(PyTorchModelHubMixin, library_name="tenfold", tags=["tenfold"]
     def read_files(cls, folder: Path) -> dict[str, Any]:
         """Reads `extra_files` and returns the values of `file_arguments`; for subclasses."""
         return {}
+
+    @staticmethod
+    def check_folder(folder: str | os.PathLike[str]) -> None:
+        """Refuses a folder in which `save_pretrained` would not write; to be asked before long work.
+
+        Raises:
+            InputError: It is a file, holds the working directory, or holds another program's ``config.json``.
+        """
+        check_folder(folder)
+        _check_replaceable(Path(folder))
+
+    def generate_model_card(self, *args: Any, **metadata: Any) -> ModelCard:
+        """The card (README.md): what the model is, how it is loaded, and the arguments that it was made with.
+
+        Args:
+            args: None are taken.
+            metadata: Entries of the card's head, such as ``license`` or ``datasets``.
+        """
+        data = ModelCardData(**{"library_name": "tenfold", "tags": ["tenfold"], **metadata})
+        return ModelCard(f"---\n{data.to_yaml()}\n---\n\n{self._card()}")
+
+    def _card(self) -> str:
+        kind = type(self)
+        what = (inspect.getdoc(kind) or "").split("\n\n")[0]
+        arguments = {n: v for n, v in (self._arguments or {}).items() if n not in kind.file_arguments and v is not None}
+        rows = [f"| `{name}` | {_cell(value)} |" for name, value in arguments.items()]
+        weights = sum(parameter.numel() for parameter in self._network().parameters())
+        return "\n".join(
+            [
+                f"# {kind.__name__}",
+                "",
+                *([what, ""] if what else []),
+                f"{weights:,} weights in `{WEIGHTS}`, written by Tenfold {__version__}.",
+                "",
+                "```python",
+                f"from {_public_module(kind)} import {kind.__name__}",
+                "",
+                f'model = {kind.__name__}.from_pretrained("this/folder")',
+                "```",
+                *(["", inspect.cleandoc(kind.card_text)] if kind.card_text else []),
+                *(["", "Made with these arguments:", "", "| argument | value |", "|---|---|", *rows] if rows else []),
+                "",
+            ]
+        )
 
     def save_pretrained(  # type: ignore[override]
         self,
@@ -208,6 +257,18 @@ def _is_json(value: Any) -> bool:
     )
 
 
+def _public_module(kind: type) -> str:
+    """The package that re-exports the class, or its own module."""
+    package = kind.__module__.rpartition(".")[0]
+    return package if getattr(sys.modules.get(package), kind.__name__, None) is kind else kind.__module__
+
+
+def _cell(value: Any) -> str:
+    """A value in a cell of a Markdown table, in one line and cut where it is long."""
+    text = " ".join(json.dumps(value, ensure_ascii=False, default=repr).split()).replace("|", "\\|")
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
 def _check_replaceable(folder: Path) -> None:
     if (folder / CONFIG).exists():
         try:
@@ -285,6 +346,7 @@ def _write_weights(network: nn.Module, path: Path) -> None:
         if tensor.numel():
             written[key] = name
     save_file(tensors, path, metadata)
+    path.chmod((path.parent / CONFIG).stat().st_mode)  # safetensors lets nobody else read it
 
 
 def _identity(tensor: Tensor) -> tuple[Any, ...]:

@@ -39,6 +39,7 @@ CHATTER = (
     r".*GPU available but not used",
     r".*isinstance\(treespec, LeafSpec\).* is deprecated",  # torch's message for Lightning's own code
     r".*`training_step` returned `None`",
+    r".*You defined a `validation_step` but have no `val_dataloader`",
 )
 
 
