@@ -316,7 +316,7 @@ def _digits_gain(seed: int, scale: str, objective: str, latent_dim: int) -> Meas
             latent_dim=latent_dim,
             num_components=components,
             hidden=(128,),
-            objective=objective,  # type: ignore[arg-type]  # one of the two below
+            objective=objective,
             num_samples=8 if objective == "elbo" else 8 // components,
             epochs=epochs,
             batch_size=256,

@@ -22,6 +22,13 @@ Data = Annotated[
 Model = Annotated[Path, typer.Argument(help="Model folder, as written by 'fit'.")]
 Size = Annotated[int | None, typer.Option("--size", min=1, help="Scale and cut images to this height and width.")]
 Grayscale = Annotated[bool, typer.Option("--grayscale", help="Read images with one channel.")]
+White = Annotated[
+    int | None,
+    typer.Option(
+        "--white", min=1, max=255, help="Value of white in arrays of whole numbers, such as 16.", show_default="255"
+    ),
+]
+PRECISIONS = ("32-true", "bf16-mixed", "16-mixed", "64-true")
 
 
 @app.command()
@@ -44,14 +51,23 @@ def fit(
     samples: Annotated[
         int, typer.Option("--samples", min=1, help="Samples a row and step: of the mixture, or of each component.")
     ] = 4,
-    epochs: Annotated[int, typer.Option("--epochs", min=1, help="Passes over the data.")] = 100,
+    epochs: Annotated[
+        int | None,
+        typer.Option(
+            "--epochs",
+            min=1,
+            help="Passes over the data.",
+            show_default="as many as make 2,000 steps, at least 20",
+        ),
+    ] = None,
     batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Rows a step.")] = 128,
-    learning_rate: Annotated[float, typer.Option("--learning-rate", help="Adam's, at the start.")] = 1e-3,
+    learning_rate: Annotated[float, typer.Option("--learning-rate", help="Adam's, at the start.")] = 3e-3,
     validation: Annotated[
         float, typer.Option("--validation", min=0.0, max=0.9, help="Share of rows kept for validation.")
     ] = 0.1,
     size: Size = None,
     grayscale: Grayscale = False,
+    white: White = None,
     precision: Annotated[
         str, typer.Option("--precision", help="32-true, bf16-mixed, 16-mixed or 64-true.")
     ] = "32-true",
@@ -69,15 +85,19 @@ def fit(
     from tenfold.console.tables import show_record
     from tenfold.errors import InputError
     from tenfold.mixture.data import read_features
+    from tenfold.mixture.vae import MixtureVAE
     from tenfold.runtime import set_threads
     from tenfold.training import clear_checkpoints
 
     set_threads(threads)
+    if precision not in PRECISIONS:
+        raise InputError(f"--precision {precision!r} is not one of {', '.join(PRECISIONS)}")
     try:
         widths = tuple(int(width) for width in hidden.split(",") if width.strip())
     except ValueError:
         raise InputError(f"--hidden {hidden!r} must be whole numbers separated by commas, such as 256,128") from None
-    features = read_features(data, size=size, grayscale=grayscale)
+    MixtureVAE.check_folder(out)  # before the work, not after it
+    features = read_features(data, size=size, grayscale=grayscale, white=white)
     if likelihood == "auto":
         likelihood = "bernoulli" if features.binary_or_intensity else "gaussian"
     checkpoints = out / "checkpoints"
@@ -89,8 +109,8 @@ def fit(
         latent_dim=latent,
         num_components=components,
         hidden=widths,
-        likelihood=likelihood,  # type: ignore[arg-type]  # checked inside
-        objective=objective,  # type: ignore[arg-type]
+        likelihood=likelihood,
+        objective=objective,
         num_samples=samples,
         epochs=epochs,
         batch_size=batch_size,
@@ -120,6 +140,7 @@ def fit(
             "likelihood": likelihood,
             "components": components,
             "latent": latent,
+            **({"constant columns": list(features.constant)} if features.constant else {}),
             **{
                 {"bound": "training bound [nats a row]", "val_bound": "validation bound [nats a row]"}[name]
                 if not json
@@ -137,10 +158,14 @@ def embed(
     data: Data,
     out: Out = Path("codes.parquet"),
     grayscale: Grayscale = False,
+    white: White = None,
     threads: Threads = None,
     json: Json = False,
 ) -> None:
-    """Write each row's code, most probable component and component probabilities as a table (.parquet, .csv, .tsv)."""
+    """Write each row's code, most probable component and component probabilities as a table (.parquet, .csv, .tsv).
+
+    Images in sub-folders keep the sub-folder's name in the column 'label'.
+    """
     import numpy as np
 
     from tenfold.console.tables import show_table
@@ -148,11 +173,12 @@ def embed(
     from tenfold.runtime import set_threads
 
     set_threads(threads)
-    vae, features = _load(model, data, grayscale)
+    vae, features = _load(model, data, grayscale, white)
     codes, probs = (t.numpy() for t in vae.embed(features.values))
     best = probs.argmax(-1) + 1
     rows = np.array(features.rows) if features.image_shape else np.arange(1, len(best) + 1)
-    write_table(out, {"row": rows, "component": best, "code": codes, "probability": probs})
+    labels = {} if features.labels is None else {"label": np.array(features.labels)}
+    write_table(out, {"row": rows, **labels, "component": best, "code": codes, "probability": probs})
     counts = np.bincount(best, minlength=vae.num_components + 1)[1:]
     means = probs.mean(0)
     show_table(
@@ -176,6 +202,14 @@ def sample(
         ),
     ] = None,
     number: Annotated[int, typer.Option("--number", "-n", min=1, max=10_000, help="How many.")] = 64,
+    means: Annotated[
+        bool | None,
+        typer.Option(
+            "--means/--draws",
+            help="Means of the features, or draws that have the data's spread.",
+            show_default="means for images, draws for tables",
+        ),
+    ] = None,
     seed: Seed = 0,
     threads: Threads = None,
     json: Json = False,
@@ -195,11 +229,16 @@ def sample(
     picture = target.suffix.lower() == ".png"
     if picture and vae.image_shape is None:
         raise InputError("this model was trained on a table; give a .csv, .tsv or .parquet file", path=target)
-    values = vae.sample(number, generator=seeded_generator(seed)).numpy()
+    if vae.image_shape is not None and target.suffix.lower() not in (".png", ".csv", ".tsv", ".parquet"):
+        raise InputError("samples are written as .png, .csv, .tsv or .parquet", path=target)
+    mean = vae.image_shape is not None if means is None else means
+    values = vae.sample(number, mean=mean, generator=seeded_generator(seed)).numpy()
     if picture and vae.image_shape is not None:
         write_picture(target, image_grid(values, vae.image_shape))
     else:
-        names = vae.names or tuple(f"column_{i + 1}" for i in range(vae.num_features))
+        names = vae.names or tuple(
+            f"{'column' if vae.image_shape is None else 'pixel'}_{i + 1}" for i in range(vae.num_features)
+        )
         write_table(target, {name: values[:, i] for i, name in enumerate(names)})
     show_record(f"{number} samples in {target}", {"out": str(target), "samples": number}, json=json)
 
@@ -210,6 +249,7 @@ def evaluate(
     data: Data,
     samples: Annotated[int, typer.Option("--samples", min=1, help="Samples a row.")] = 64,
     grayscale: Grayscale = False,
+    white: White = None,
     seed: Seed = 0,
     threads: Threads = None,
     json: Json = False,
@@ -220,7 +260,7 @@ def evaluate(
     from tenfold.runtime import set_threads
 
     set_threads(threads)
-    vae, features = _load(model, data, grayscale)
+    vae, features = _load(model, data, grayscale, white)
     results = measure(vae, features.values, num_samples=samples, seed=seed)
     labels = {"elbo": "ELBO", "importance_bound": "importance bound", "stratified_bound": "stratified bound"}
     show_table(
@@ -235,49 +275,47 @@ def evaluate(
 def plot(
     model: Model,
     data: Data,
-    out: Out = Path("map.png"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="Picture to write: .png, .svg or .pdf.")] = Path("map.png"),
+    by: Annotated[
+        str, typer.Option("--by", help="Colour by component, or by label (the sub-folder of an image).")
+    ] = "component",
     grayscale: Grayscale = False,
+    white: White = None,
     threads: Threads = None,
     json: Json = False,
 ) -> None:
-    """Draw the latent map: each row at the mean of its most probable component, coloured by that component."""
+    """Draw the latent map: each row at the mean of its most probable component, coloured by that component or its label."""
     from tenfold.console.tables import show_record
+    from tenfold.errors import InputError
     from tenfold.mixture.pictures import latent_map
     from tenfold.runtime import set_threads
 
     set_threads(threads)
-    vae, features = _load(model, data, grayscale)
+    if by not in ("component", "label"):
+        raise InputError(f"--by {by!r} is neither component nor label")
+    vae, features = _load(model, data, grayscale, white)
+    if by == "label" and features.labels is None:
+        raise InputError("has no labels; those are the sub-folders of a folder of images", path=data)
     codes, probs = (t.numpy() for t in vae.embed(features.values))
-    latent_map(out, codes, probs)
+    latent_map(out, codes, probs, features.labels if by == "label" else None)
     show_record(f"Map of {len(codes)} rows in {out}", {"out": str(out), "rows": len(codes)}, json=json)
 
 
-def _load(model: Path, data: str, grayscale: bool) -> tuple[MixtureVAE, Features]:
-    """The model and data that fit it; images are scaled to the size on which it was trained."""
-    from tenfold.errors import InputError
-    from tenfold.mixture.data import read_features
+def _load(model: Path, data: str, grayscale: bool, white: int | None) -> tuple[MixtureVAE, Features]:
+    """The model, and data that fit it, in its precision."""
+    from dataclasses import replace
+
+    from tenfold.mixture.data import read_features_like
     from tenfold.mixture.vae import MixtureVAE
 
     vae = MixtureVAE.from_pretrained(model)
-    features = read_features(data) if vae.image_shape is None else _images_like(vae.image_shape, data, grayscale)
-    if features.values.shape[1] != vae.num_features:
-        raise InputError(
-            f"has {features.values.shape[1]} features a row; the model in {model} was trained on {vae.num_features}",
-            path=data,
-        )
-    if vae.names and features.names and vae.names != features.names:
-        wrong = next(
-            i for i, (mine, theirs) in enumerate(zip(vae.names, features.names, strict=True)) if mine != theirs
-        )
-        raise InputError(
-            f"column {wrong + 1} is {features.names[wrong]!r}; the model in {model} was trained on {vae.names[wrong]!r}",
-            path=data,
-        )
-    return vae, features
-
-
-def _images_like(shape: tuple[int, ...], data: str, grayscale: bool) -> Features:
-    from tenfold.mixture.data import read_features
-
-    size = shape[0] if shape[0] == shape[1] and Path(data).is_dir() else None
-    return read_features(data, size=size, grayscale=grayscale or (len(shape) == 2 and Path(data).is_dir()))
+    features = read_features_like(
+        data,
+        num_features=vae.num_features,
+        image_shape=vae.image_shape,
+        names=vae.names,
+        intensities=vae.likelihood == "bernoulli",
+        grayscale=grayscale,
+        white=white,
+    )
+    return vae, replace(features, values=features.values.to(vae.center.dtype))

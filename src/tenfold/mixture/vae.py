@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -29,9 +29,9 @@ from torch.nn import functional
 from tenfold.mixture.gaussian_mixture import GaussianMixture
 from tenfold.training import ModelFolder
 
-Likelihood = Literal["bernoulli", "gaussian"]
-LIKELIHOODS: tuple[Likelihood, ...] = ("bernoulli", "gaussian")
+LIKELIHOODS = ("bernoulli", "gaussian")
 SMALLEST_SCALE = 1e-3
+SMALLEST_NOISE = 1e-2  # of a feature's spread: without a limit a column that is exactly predictable has no finite bound
 
 
 class MixtureVAE(nn.Module, ModelFolder):
@@ -43,7 +43,7 @@ class MixtureVAE(nn.Module, ModelFolder):
         num_components: Components K of the posterior; 1 is the usual autoencoder.
         hidden: Widths of the encoder's hidden layers; the decoder has them in reverse.
         likelihood: ``"bernoulli"`` for binary features or intensities from 0 to 1, ``"gaussian"`` for real features (each
-            with a noise deviation of its own that is learned).
+            with a noise deviation of its own that is learned, at least a hundredth of the feature's spread).
         image_shape: (height, width) or (height, width, channels) if a data vector is an image; for drawing samples.
         names: Names of the features, for tables of samples.
 
@@ -55,6 +55,17 @@ class MixtureVAE(nn.Module, ModelFolder):
     (torch.Size([5]), torch.Size([5]))
     """
 
+    card_text = """
+    A variational autoencoder whose posterior is a mixture of Gaussians. At the command line, with data of the same kind:
+
+    ```
+    tenfold mixture embed this/folder DATA --out codes.parquet
+    tenfold mixture sample this/folder
+    tenfold mixture evaluate this/folder DATA
+    tenfold mixture plot this/folder DATA
+    ```
+    """
+
     center: Tensor
     width: Tensor
 
@@ -64,7 +75,7 @@ class MixtureVAE(nn.Module, ModelFolder):
         latent_dim: int = 2,
         num_components: int = 4,
         hidden: Sequence[int] = (256, 128),
-        likelihood: Likelihood = "bernoulli",
+        likelihood: str = "bernoulli",
         image_shape: Sequence[int] | None = None,
         names: Sequence[str] | None = None,
     ) -> None:
@@ -106,9 +117,9 @@ class MixtureVAE(nn.Module, ModelFolder):
     def standardize(self, values: Float[Tensor, "N F"]) -> None:
         """Take centre and spread of real features from data; constant features keep a spread of one."""
         if self.likelihood == "gaussian":
-            spread = values.double().std(0, correction=0).to(values.dtype)
+            spread = values.double().std(0, correction=0)
             self.center.copy_(values.double().mean(0))
-            self.width.copy_(torch.where(spread > 0, spread, 1.0))
+            self.width.copy_(torch.where(values.amax(0) > values.amin(0), spread, 1.0))
 
     def posterior(self, x: Float[Tensor, "N F"]) -> GaussianMixture:
         """The approximate posterior ``q(z|x)`` of each row, a `GaussianMixture` of batch shape (N,)."""
@@ -133,8 +144,9 @@ class MixtureVAE(nn.Module, ModelFolder):
         output = self.decoder(z)
         if self.log_noise is None:
             return (x * output - functional.softplus(output)).sum(-1)
-        deviation = ((x - self.center) / self.width - output) * (-self.log_noise).exp()
-        log_normalizer = self.log_noise + self.width.log() + 0.5 * math.log(2 * math.pi)
+        log_noise = self._log_deviation()
+        deviation = ((x - self.center) / self.width - output) * (-log_noise).exp()
+        log_normalizer = log_noise + self.width.log() + 0.5 * math.log(2 * math.pi)
         return -(0.5 * deviation.square() + log_normalizer).sum(-1)
 
     def log_joint(self, x: Float[Tensor, "N F"], z: Float[Tensor, "*sample N D"]) -> Float[Tensor, "*sample N"]:
@@ -170,23 +182,51 @@ class MixtureVAE(nn.Module, ModelFolder):
         return torch.logsumexp(self.log_joint(x, z) - q.log_prob(z), 0) - math.log(num_samples)
 
     @torch.no_grad()
-    def embed(self, x: Float[Tensor, "N F"]) -> tuple[Float[Tensor, "N D"], Float[Tensor, "N K"]]:
+    def embed(
+        self, x: Float[Tensor, "N F"], *, batch_size: int = 4096
+    ) -> tuple[Float[Tensor, "N D"], Float[Tensor, "N K"]]:
         """Code of each row, the mean of its most probable component, and the probabilities of all components.
 
         The mean of the whole mixture would lie between its modes, where the posterior has no mass.
+
+        Args:
+            x: Rows of features.
+            batch_size: Rows at once.
         """
-        q = self.posterior(x)
-        probs = q.probs
-        best = probs.argmax(-1)
-        return q.loc[torch.arange(len(best), device=best.device), best], probs
+        codes, probs = [], []
+        for rows in x.split(batch_size):
+            q = self.posterior(rows)
+            best = q.probs.argmax(-1)
+            codes.append(q.loc[torch.arange(len(best), device=best.device), best])
+            probs.append(q.probs)
+        return torch.cat(codes), torch.cat(probs)
 
     @torch.no_grad()
-    def sample(self, num_samples: int, *, generator: torch.Generator | None = None) -> Float[Tensor, "num_samples F"]:
-        """Means of the features at codes drawn from the prior."""
+    def sample(
+        self, num_samples: int, *, mean: bool = True, generator: torch.Generator | None = None
+    ) -> Float[Tensor, "num_samples F"]:
+        """Features at codes drawn from the prior.
+
+        Args:
+            num_samples: How many.
+            mean: Means of the features (smooth images); else draws from ``p(x|z)``, with the spread of the data.
+            generator: Source of random numbers.
+        """
         z = torch.randn(
             (num_samples, self.latent_dim), dtype=self.center.dtype, device=self.center.device, generator=generator
         )
-        return self.decode(z)
+        values = self.decode(z)
+        if mean:
+            return values
+        if self.log_noise is None:
+            return torch.bernoulli(values, generator=generator)
+        noise = torch.randn(values.shape, dtype=values.dtype, device=values.device, generator=generator)
+        return values + self._log_deviation().exp() * self.width * noise
+
+    def _log_deviation(self) -> Float[Tensor, "F"]:
+        """Logarithm of the noise of real features, relative to their spread."""
+        assert self.log_noise is not None
+        return torch.logaddexp(self.log_noise, torch.full_like(self.log_noise, math.log(SMALLEST_NOISE)))
 
 
 def _layers(sizes: Sequence[int]) -> nn.Sequential:
