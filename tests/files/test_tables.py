@@ -244,7 +244,7 @@ def seed(suffix, folder):
 @given(data=st.data())
 def test_damaged_files_give_nothing_but_input_errors(tmp_path, suffix, data):
     good = seed(suffix, tmp_path)
-    if suffix == ".parquet":  # bytes changed inside its pages can ask polars for more memory than there is: it aborts
+    if suffix == ".parquet":  # bytes changed inside its pages: test_parquet_pages.py
         content = data.draw(
             st.one_of(st.binary(max_size=60), st.integers(0, len(good) - 1).map(lambda end: good[:end]))
         )

@@ -17,6 +17,7 @@ from tenfold.files import delimited
 from tenfold.files.arrays import read_array, split_member
 from tenfold.files.atomic import atomic_path
 from tenfold.files.limits import require_file
+from tenfold.files.parquet_pages import pages_agree, survives_reading
 
 Location = str | os.PathLike[str]
 
@@ -238,6 +239,8 @@ def _read_parquet(path: Path) -> pl.DataFrame:
         tail = stream.read(4)
     if head != b"PAR1" or tail != b"PAR1":
         raise InputError("this is no complete Parquet file", path=path)
+    if not pages_agree(path) and not survives_reading(path):
+        raise InputError("this Parquet file is damaged (its pages do not agree with its footer)", path=path)
     try:
         frame = pl.read_parquet(path, glob=False)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError, MemoryError) as error:
