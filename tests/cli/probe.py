@@ -1,6 +1,12 @@
-"""``tenfold`` with one more area, ``probe``, whose commands fail, wait and print on purpose; the tests run it."""
+"""``tenfold`` with one more area, ``probe``, whose commands fail, wait and print on purpose; the tests run it.
 
+Several commands may follow one another, each ended by a form feed: ``width=20 areas --then width=40 areas``.
+"""
+
+import fcntl
+import struct
 import sys
+import termios
 import time
 import types
 from pathlib import Path
@@ -89,4 +95,14 @@ if __name__ == "__main__":
     )
     from tenfold.console.main import main
 
-    sys.exit(main())
+    code, words = 0, sys.argv[1:]
+    while words:
+        end = words.index("--then") if "--then" in words else len(words)
+        command, words = words[:end], words[end + 1 :]
+        if command and command[0].startswith("width="):
+            columns = int(command.pop(0).removeprefix("width="))
+            fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+        code = max(code, main(command))
+        if words:
+            sys.stdout.write("\f\n")
+    sys.exit(code if len(sys.argv) > 1 else main())

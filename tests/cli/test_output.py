@@ -20,26 +20,26 @@ def test_areas_in_a_pipe_are_one_line_each(shell: SimpleNamespace) -> None:
     assert ran.stdout.isascii()
 
 
-def test_areas_as_json_count_claims_and_name_what_is_missing(shell: SimpleNamespace) -> None:
-    answer = json.loads(shell.piped("areas", "--json", program=shell.probe).stdout)
+def test_areas_count_claims_and_an_area_whose_extra_is_missing_says_how_to_install_it(shell: SimpleNamespace) -> None:
+    table, listed = shell.piped("areas", "--then", "areas", "--json", program=shell.probe).stdout.split("\f\n")
+    assert "missing: pip install 'tenfold[probe]'" in table
+    answer = json.loads(listed)
     assert [entry["area"] for entry in answer] == [*(area.name for area in AREAS), "probe"]
     assert answer[-1]["missing"] == ["package_of_the_probe"]
     assert answer[-1]["claims"] is None
 
 
-def test_an_area_whose_extra_is_missing_says_how_to_install_it(shell: SimpleNamespace) -> None:
-    assert "missing: pip install 'tenfold[probe]'" in shell.piped("areas", program=shell.probe).stdout
-
-
-@pytest.mark.parametrize("width", [20, 40, 80, 200])
-def test_areas_fit_the_terminal(shell: SimpleNamespace, width: int) -> None:
-    text, code = shell.at_terminal("areas", width=width, program=shell.probe)
+def test_areas_fit_the_terminal(shell: SimpleNamespace) -> None:
+    widths = [20, 40, 80, 200]
+    words = " --then ".join(f"width={width} areas" for width in widths).split()
+    text, code = shell.at_terminal(*words, program=shell.probe)
     assert code == 0
-    assert "\x1b[" in text
-    plain = shell.without_style(text)
-    assert max(map(len, plain.splitlines())) <= width
-    assert "mixture" in plain
-    assert not set(plain) & set("│┃─━╭╮╰╯|")
+    for width, part in zip(widths, text.split("\f\n"), strict=True):
+        assert "\x1b[" in part
+        plain = shell.without_style(part)
+        assert max(map(len, plain.splitlines())) <= width
+        assert "mixture" in plain
+        assert not set(plain) & set("│┃─━╭╮╰╯|")
 
 
 def test_progress_goes_to_the_terminal_and_results_stay_whole(shell: SimpleNamespace) -> None:

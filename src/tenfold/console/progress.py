@@ -54,7 +54,7 @@ def progress(
     """
     if not show:
         yield Silence()
-    elif is_terminal(sys.stderr):
+    elif _shown or is_terminal(sys.stderr):  # a display that is on has put a proxy in the place of the stream
         with shared_bars() as bars:
             bar = Bar(bars, description, total)
             try:
@@ -123,6 +123,8 @@ class Bar:
         self.nested = bool(bars.tasks)
         self.fields: dict[str, object] = {}
         self.task = bars.add_task(description, total=total, remarks="")
+        if self.nested:
+            bars.refresh()  # seen even if it is done before the display is drawn again
 
     def advance(self, n: int | float = 1, **fields: object) -> None:
         """Move the bar by ``n`` units."""
