@@ -109,6 +109,8 @@ def test_claims_of_a_room_are_named_after_it(room):
     claims = next(area for area in AREAS if area.name == room).claims()
     assert claims
     assert all(claim.area == room and claim.id.startswith(f"{room}.") for claim in claims)
+    page = (ROOT / "docs" / "areas" / f"{room}.md").read_text(encoding="utf-8")
+    assert re.findall(rf"^\| `({room}\.[a-z0-9-]+)` \|", page, re.MULTILINE) == [claim.id for claim in claims]
 
 
 # --- imports -------------------------------------------------------------------------------------------------------
