@@ -2,9 +2,12 @@
 
 A reader reserves memory for as many values as the head of a page promises. Where a damaged head promises 10^12, the
 process ends at once: no exception, nothing to catch. Here the heads are read first, without the values: the pages of a
-column must fill exactly the bytes, and hold exactly the values, that the footer names. Most files pass, in
-microseconds a page. One that does not (damaged, or written in a way that is not foreseen here) is first read by a
-process of its own, which may die of it.
+column must fill exactly the bytes, and hold exactly the values, that the footer names. Good files pass, at about 0.1 ms
+a column chunk (a twentieth of the time of reading a million rows of five columns). One that does not (damaged, or written
+in a way that is not foreseen here) is first read by a process of its own, which may die of it: half a second more.
+
+Of 36,000 files of numbers, text, gaps and lists with random bytes changed, none that passed ended the process. It is no
+proof: values that are damaged inside a page, where no count of the page disagrees, remain polars' to refuse.
 
 Heads and footer are in Thrift's compact protocol: a struct is a list of fields, each a byte of type and step to its
 number, then the value; numbers are base-128 varints, in zigzag where they may be negative.

@@ -47,7 +47,8 @@ def read_table(path: Location, *, columns: Sequence[str] | None = None) -> Table
 
     Text: comma, semicolon or tab; with a header, or none where the first line holds numbers only; decimal point, or
     decimal comma where the comma does not separate; UTF-8; optionally gzipped. Of several arrays in an ``.npz`` one is
-    named, as in ``digits.npz:x`` (:func:`tenfold.files.read_array` has the rule).
+    named, as in ``digits.npz:x`` (:func:`tenfold.files.read_array` has the rule). A Parquet file whose pages do not
+    agree with its footer is read by another process first (half a second), since damage can end the process that reads.
 
     Args:
         path: ``.csv``, ``.tsv`` (or either with ``.gz``), ``.parquet``, ``.npy`` or ``.npz``.
