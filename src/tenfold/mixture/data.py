@@ -66,7 +66,7 @@ def read_features(
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     place = Path(folder, "heights.csv")
-    ...     _ = place.write_text("height,weight\\n1.8,75\\n1.6,60\\n")
+    ...     _ = place.write_text("height,weight\n1.8,75\n1.6,60\n")
     ...     features = read_features(place)
     >>> features.names, features.values.shape
     (('height', 'weight'), torch.Size([2, 2]))
