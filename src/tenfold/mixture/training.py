@@ -90,8 +90,8 @@ def fit(
         likelihood: ``"bernoulli"`` or ``"gaussian"``.
         objective: ``"elbo"`` or ``"stratified"``.
         num_samples: Samples a row and step.
-        epochs: Passes over the data; None: as many as make 2,000 steps, at least 20. Small data need the steps: at 200
-            of them the bound on unseen digits (1,438 rows) is 3 nats lower, on the iris table 2.5 nats.
+        epochs: Passes over the data; None: as many as make 2,000 steps, at least 20. Small data need the steps: with 600
+            the ELBO of unseen rows was 0.9 nats lower on digits (1,438 rows), 1.0 on the iris table (120 rows).
         batch_size: Rows a step.
         learning_rate: Adam's, at the start.
         validation: Share of the rows kept for validation, chosen by the seed; 0 keeps none.
