@@ -49,7 +49,9 @@ def invert(u: Tensor, cdf, *parameters: Tensor, half_width: float = 30.0) -> Ten
         return x
 
 
-def exact_scalar_gradients(x: float, logits: list[float], loc: list[float], scale: list[float]) -> tuple[list, list, list]:
+def exact_scalar_gradients(
+    x: float, logits: list[float], loc: list[float], scale: list[float]
+) -> tuple[list, list, list]:
     """``dx`` in logits, means and deviations in one dimension with 600 digits: ``-(dF/dtheta) / f``."""
     with mpmath.workdps(600):
         top = [mpmath.exp(mpmath.mpf(a)) for a in logits]
