@@ -57,6 +57,13 @@ def test_a_page_that_promises_too_many_values_is_an_input_error(tmp_path):
             read_table(path)
 
 
+@pytest.mark.parametrize("content", [b"PAR1", b"PAR1PAR1", b"PAR1xxxPAR1"])
+def test_a_file_too_short_for_a_footer_is_an_input_error(tmp_path, content):
+    (tmp_path / "t.parquet").write_bytes(content)
+    with pytest.raises(InputError, match="no complete Parquet file"):
+        read_table(tmp_path / "t.parquet")
+
+
 def test_a_file_that_is_only_odd_is_read(tmp_path):
     content = small(tmp_path)
     content[SIZE] = 0  # polars does not need to know how large a page is that is not compressed

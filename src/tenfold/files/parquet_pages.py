@@ -97,7 +97,7 @@ def pages_agree(path: Path) -> bool:
     """Whether each column's pages fill the bytes and hold the values that the footer names; False if in doubt.
 
     Args:
-        path: A file that begins and ends as Parquet does.
+        path: A file of 12 bytes or more that begins and ends as Parquet does.
 
     >>> import polars, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

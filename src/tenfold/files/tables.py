@@ -24,6 +24,7 @@ Location = str | os.PathLike[str]
 TEXT = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 ARRAYS = (".npy", ".npz")
 PARQUET = (".parquet", ".pq")
+SMALLEST_PARQUET = 12  # bytes: the mark at both ends, and the length of the footer
 
 
 @dataclass(frozen=True)
@@ -234,11 +235,12 @@ def _real_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def _read_parquet(path: Path) -> pl.DataFrame:
+    size = path.stat().st_size
     with path.open("rb") as stream:
         head = stream.read(4)
-        stream.seek(max(0, path.stat().st_size - 4))
+        stream.seek(max(0, size - 4))
         tail = stream.read(4)
-    if head != b"PAR1" or tail != b"PAR1":
+    if head != b"PAR1" or tail != b"PAR1" or size < SMALLEST_PARQUET:
         raise InputError("this is no complete Parquet file", path=path)
     if not pages_agree(path) and not survives_reading(path):
         raise InputError("this Parquet file is damaged (its pages do not agree with its footer)", path=path)
