@@ -29,9 +29,12 @@ from tenfold.numerics.normal_tails import (
     ndtr32,
     ndtr64,
 )
+from tenfold.numerics.rank_update import cholesky, cholesky_solve, padded, rank_update
 
 __all__ = [
     "FAST",
+    "cholesky",
+    "cholesky_solve",
     "erfcx32",
     "erfcx64",
     "exp32",
@@ -52,6 +55,8 @@ __all__ = [
     "mills64",
     "ndtr32",
     "ndtr64",
+    "padded",
+    "rank_update",
     "sigmoid32",
     "sigmoid64",
     "softplus32",

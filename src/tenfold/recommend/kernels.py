@@ -1,0 +1,380 @@
+"""Compiled half steps of alternating least squares: many small regularised systems that share one table of factors.
+
+For a row with entries t (factors ``z_t`` of the fixed side, confidence ``c_t``, preference ``p_t`` in {0, 1}, excess weight
+``w_t = c_t - base``, target ``b_t = c_t p_t``) and a positive diagonal ``d``, each function finds ``x`` with
+``(diag(d) + sum_t w_t z_t z_t^T) x = sum_t b_t z_t``. The table is rotated beforehand (module ``solvers``) so that what all
+rows share is diagonal. Rows are independent, so every row has the same bits whatever thread solves it. Widths are padded to
+whole vectors with zero columns, whose diagonal is 1.
+
+- `direct_rows` forms the matrix by rank updates and factors it: the cheapest exact way for long rows.
+- `dual_rows` solves a system as large as the row has entries: with ``B = sqrt(W) Z diag(d)^(-1/2)`` (n x k),
+  ``x = diag(d)^(-1/2) B^T (I + B B^T)^{-1} W^(-1/2) b``. The cheapest exact way for short rows.
+- `conjugate_gradient_rows` takes a few steps from the previous factors.
+- `subspace_rows` solves for one block of coordinates after the other (iALS++).
+
+Confidence and preference arrive as one signed number an entry: ``c`` where the preference is 1, ``-c`` where it is 0.
+"""
+
+import numpy as np
+
+from tenfold.numerics import kernel
+from tenfold.numerics.rank_update import cholesky, cholesky_solve, rank_update
+
+BLOCK = 6144  # numbers of a gathered block: two of them stay in the first-level cache
+PREFETCH = 4
+
+
+@kernel
+def _add_scaled(values, factor, other):
+    for j in range(values.size):
+        values[j] += factor * other[j]
+
+
+@kernel
+def _copy_scaled(values, factor, other, plain):
+    for j in range(values.size):
+        plain[j] = other[j]
+        values[j] = factor * other[j]
+
+
+@kernel
+def direct_rows(order, indptr, indices, confidence, base, table, diagonal, shift, width, out):
+    """Solve the rows listed in ``order``; returns the first row whose matrix is not positive definite, or -1.
+
+    Args:
+        order: Rows to solve.
+        indptr: Start of each row's entries, (rows + 1,).
+        indices: Row of ``table`` of each entry.
+        confidence: ``c`` of each entry, negative where the preference is 0.
+        base: What an unobserved cell already weighs in the shared part.
+        table: (items, K), K padded.
+        diagonal: (K,).
+        shift: What each row adds to the diagonal, (rows,).
+        width: Columns that are not padding.
+        out: (rows, K), written.
+    """
+    padded_width = table.shape[1]
+    block = max(8, BLOCK // padded_width)
+    dtype = table.dtype
+    weighted, plain = np.empty((block, padded_width), dtype), np.empty((block, padded_width), dtype)
+    matrix = np.empty((padded_width, padded_width), dtype)
+    for row in order:
+        matrix[:] = 0
+        solution = out[row]
+        solution[:] = 0
+        count = 0
+        for t in range(indptr[row], indptr[row + 1]):
+            factors = table[indices[t]]
+            signed = confidence[t]
+            _copy_scaled(weighted[count], abs(signed) - base, factors, plain[count])
+            if signed > 0:
+                _add_scaled(solution, signed, plain[count])
+            count += 1
+            if count == block:
+                rank_update(weighted, plain, count, matrix)
+                count = 0
+        rank_update(weighted, plain, count, matrix)
+        for j in range(padded_width):
+            matrix[j, j] += diagonal[j] + shift[row] if j < width else 1
+        if not cholesky(matrix):
+            return row
+        cholesky_solve(matrix, solution)
+    return -1
+
+
+@kernel
+def _gather_column(column, stride, factors, roots, factor, buffer):
+    for j in range(factors.size):
+        buffer[j * stride + column] = factor * factors[j] * roots[j]
+
+
+@kernel
+def dual_rows(order, indptr, indices, confidence, base, table, diagonal, shift, width, out):
+    """The same through systems of the size of each row; every weight must be positive."""
+    padded_width = table.shape[1]
+    dtype = table.dtype
+    one = dtype.type(1)
+    lanes = 32 // table.itemsize
+    longest = 0
+    for row in order:
+        longest = max(longest, indptr[row + 1] - indptr[row])
+    longest = (longest + lanes - 1) // lanes * lanes
+    columns = np.empty(padded_width * longest, dtype)
+    gram = np.empty(longest * longest, dtype)
+    roots, right = np.empty(padded_width, dtype), np.empty(longest, dtype)
+    for row in order:
+        start, count = indptr[row], indptr[row + 1] - indptr[row]
+        solution = out[row]
+        solution[:] = 0
+        if count == 0:
+            continue
+        padded_count = (count + lanes - 1) // lanes * lanes
+        flat = columns[: padded_width * padded_count]
+        if padded_count > count:
+            flat[:] = 0
+        for j in range(padded_width):
+            roots[j] = one / np.sqrt(diagonal[j] + shift[row]) if j < width else one
+        right[:padded_count] = 0
+        for t in range(count):
+            signed = confidence[start + t]
+            root = np.sqrt(abs(signed) - base)
+            _gather_column(t, padded_count, table[indices[start + t]], roots, root, flat)
+            right[t] = max(signed, dtype.type(0)) / root
+        transposed = flat.reshape(padded_width, padded_count)
+        square = gram[: padded_count * padded_count].reshape(padded_count, padded_count)
+        square[:] = 0
+        rank_update(transposed, transposed, padded_width, square)
+        for t in range(padded_count):
+            square[t, t] += one
+        if not cholesky(square):
+            return row
+        cholesky_solve(square, right[:padded_count])
+        for j in range(padded_width):
+            total = dtype.type(0)
+            for t in range(padded_count):
+                total += transposed[j, t] * right[t]
+            solution[j] = total * roots[j]
+    return -1
+
+
+@kernel
+def _dot(a, b):
+    result = a.dtype.type(0)
+    for j in range(a.size):
+        result += a[j] * b[j]
+    return result
+
+
+@kernel
+def _four_dots(a, b, c, d, x):
+    """Products of four rows with one vector, so that each loaded part of the vector is used four times."""
+    first = second = third = fourth = x.dtype.type(0)
+    for j in range(x.size):
+        first += a[j] * x[j]
+        second += b[j] * x[j]
+        third += c[j] * x[j]
+        fourth += d[j] * x[j]
+    return first, second, third, fourth
+
+
+@kernel
+def _four_adds(values, p, a, q, b, r, c, s, d):
+    for j in range(values.size):
+        values[j] += p * a[j] + q * b[j] + r * c[j] + s * d[j]
+
+
+@kernel
+def _apply(rows, count, weights, x, result):
+    """``result = x + sum_t w_t z_t (z_t . x)`` in one pass over the gathered rows."""
+    result[:] = x
+    t = 0
+    while t + 4 <= count:
+        a, b, c, d = rows[t], rows[t + 1], rows[t + 2], rows[t + 3]
+        p, q, r, s = _four_dots(a, b, c, d, x)
+        _four_adds(result, weights[t] * p, a, weights[t + 1] * q, b, weights[t + 2] * r, c, weights[t + 3] * s, d)
+        t += 4
+    while t < count:
+        _add_scaled(result, weights[t] * _dot(rows[t], x), rows[t])
+        t += 1
+
+
+@kernel
+def conjugate_gradient_rows(
+    order, indptr, indices, confidence, base, table, diagonal, shift, width, steps, tolerance, out
+):
+    """At most ``steps`` steps from the factors in ``out``, in coordinates in which ``d`` is the identity.
+
+    A Jacobi preconditioner of the whitened system is used where the excess weights are large enough to need one. A row stops when
+    its residual is below ``tolerance`` times the first one.
+    """
+    padded_width = table.shape[1]
+    dtype = table.dtype
+    one, zero = dtype.type(1), dtype.type(0)
+    longest = 1
+    for row in order:
+        longest = max(longest, indptr[row + 1] - indptr[row])
+    gathered, row_weights = np.empty((longest, padded_width), dtype), np.empty(longest, dtype)
+    roots, x, residual, direction = (
+        np.empty(padded_width, dtype),
+        np.empty(padded_width, dtype),
+        np.empty(padded_width, dtype),
+        np.empty(padded_width, dtype),
+    )
+    product, scaling, scaled = (
+        np.empty(padded_width, dtype),
+        np.empty(padded_width, dtype),
+        np.empty(padded_width, dtype),
+    )
+    for row in order:
+        start, count = indptr[row], indptr[row + 1] - indptr[row]
+        solution = out[row]
+        if count == 0:
+            solution[:] = 0
+            continue
+        for j in range(padded_width):
+            roots[j] = one / np.sqrt(diagonal[j] + shift[row]) if j < width else one
+            x[j] = solution[j] / roots[j]
+        residual[:] = -x
+        scaling[:] = 1
+        for t in range(count):
+            # one pass: gather, and what the entry adds to right-hand side, residual and diagonal
+            similarity = _gather(gathered[t], table[indices[start + t]], roots, x)
+            signed = confidence[start + t]
+            weight = abs(signed) - base
+            row_weights[t] = weight
+            _accumulate(residual, max(signed, zero) - weight * similarity, scaling, weight, gathered[t])
+        for j in range(padded_width):
+            scaling[j] = one / scaling[j] if scaling[j] > zero else one
+            scaled[j] = scaling[j] * residual[j]
+            direction[j] = scaled[j]
+        energy = _dot(residual, scaled)
+        size = _dot(residual, residual)
+        for _ in range(steps):
+            if not _dot(residual, residual) > tolerance * tolerance * size:
+                break
+            _apply(gathered, count, row_weights, direction, product)
+            curvature = _dot(direction, product)
+            if not curvature > zero:
+                break
+            length = energy / curvature
+            for j in range(padded_width):
+                x[j] += length * direction[j]
+                residual[j] -= length * product[j]
+                scaled[j] = scaling[j] * residual[j]
+            following = _dot(residual, scaled)
+            _direct(direction, following / energy, scaled)
+            energy = following
+        for j in range(padded_width):
+            solution[j] = x[j] * roots[j]
+    return -1
+
+
+@kernel
+def _accumulate(residual, factor, scaling, weight, z):
+    for j in range(z.size):
+        residual[j] += factor * z[j]
+        scaling[j] += weight * z[j] * z[j]
+
+
+@kernel
+def _gather(z, factors, roots, x):
+    """Fills ``z`` with the scaled factors and returns their product with ``x``."""
+    result = z.dtype.type(0)
+    for j in range(z.size):
+        value = factors[j] * roots[j]
+        z[j] = value
+        result += value * x[j]
+    return result
+
+
+@kernel
+def _direct(direction, factor, scaled):
+    for j in range(direction.size):
+        direction[j] = scaled[j] + factor * direction[j]
+
+
+@kernel
+def _copy_block(plain, weighted, factors, weight):
+    for j in range(plain.size):
+        plain[j] = factors[j]
+        weighted[j] = weight * factors[j]
+
+
+@kernel
+def subspace_rows(order, indptr, indices, confidence, base, table, diagonal, shift, width, block, out):
+    """One pass over blocks of ``block`` coordinates from the factors in ``out``: each solved with the others held fixed.
+
+    The products of the row's factors with its entries are kept and updated. Because what all rows share is diagonal, the
+    blocks are coupled by the row's own entries alone.
+    """
+    padded_width = table.shape[1]
+    dtype = table.dtype
+    zero, one = dtype.type(0), dtype.type(1)
+    longest = 1
+    for row in order:
+        longest = max(longest, indptr[row + 1] - indptr[row])
+    products, weights = np.empty(longest, dtype), np.empty(longest, dtype)
+    plain, weighted = np.empty((longest, block), dtype), np.empty((longest, block), dtype)
+    matrix, change = np.empty((block, block), dtype), np.empty(block, dtype)
+    for row in order:
+        start, count = indptr[row], indptr[row + 1] - indptr[row]
+        x = out[row]
+        if count == 0:
+            x[:] = 0
+            continue
+        for t in range(count):
+            products[t] = _dot(table[indices[start + t]], x)
+            weights[t] = abs(confidence[start + t]) - base
+        for first in range(0, padded_width, block):
+            last = min(first + block, padded_width)
+            matrix[:] = 0
+            change[:] = 0
+            if last - first < block:
+                plain[:] = 0
+                weighted[:] = 0
+            for j in range(first, last):
+                change[j - first] = -(diagonal[j] + shift[row]) * x[j] if j < width else zero
+            for t in range(count):
+                factors = table[indices[start + t], first:last]
+                _copy_block(plain[t, : last - first], weighted[t, : last - first], factors, weights[t])
+                residual = max(confidence[start + t], zero) - weights[t] * products[t]
+                _add_scaled(change[: last - first], residual, plain[t, : last - first])
+            rank_update(weighted, plain, count, matrix)
+            for j in range(block):
+                matrix[j, j] += diagonal[first + j] + shift[row] if first + j < width else one
+            if not cholesky(matrix):
+                return row
+            cholesky_solve(matrix, change)
+            for j in range(first, last):
+                x[j] += change[j - first]
+            for t in range(count):
+                products[t] += _dot(plain[t], change)
+    return -1
+
+
+@kernel
+def loss_rows(start, stop, indptr, indices, confidence, left, right):
+    """``sum c (p - s)^2`` and ``sum s^2`` over the entries of the rows ``start`` to ``stop``, in float64; s = left . right."""
+    observed = 0.0
+    squares = 0.0
+    for row in range(start, stop):
+        factors = left[row]
+        for t in range(indptr[row], indptr[row + 1]):
+            score = np.float64(_dot(factors, right[indices[t]]))
+            signed = np.float64(confidence[t])
+            error = (1.0 if signed > 0 else 0.0) - score
+            observed += abs(signed) * error * error
+            squares += score * score
+    return observed, squares
+
+
+@kernel
+def _largest(values):
+    result = values[0]
+    for i in range(values.size):
+        result = max(result, values[i])
+    return result
+
+
+@kernel
+def merge_top(scores, ids, top_scores, top_ids):
+    """Merge scores (users, items) of the items ``ids`` into each user's best list; of equal scores the lower id comes first."""
+    users, items = scores.shape
+    n = top_ids.shape[1]
+    for user in range(users):
+        best, names = top_scores[user], top_ids[user]
+        for first in range(0, items, 64):
+            chunk = scores[user, first : min(first + 64, items)]
+            if not _largest(chunk) >= best[n - 1]:
+                continue
+            for offset in range(chunk.size):
+                value, name = chunk[offset], ids[first + offset]
+                if value < best[n - 1] or value == -np.inf or (value == best[n - 1] and names[n - 1] < name):
+                    continue
+                place = n - 1
+                while place > 0 and (best[place - 1] < value or (best[place - 1] == value and names[place - 1] > name)):
+                    best[place] = best[place - 1]
+                    names[place] = names[place - 1]
+                    place -= 1
+                best[place] = value
+                names[place] = name
