@@ -45,7 +45,7 @@ def test_first_and_second_derivative_with_full_covariance_are_exact():
         theta = (logits, loc, scale_tril.tril())
         return move_with_parameters(invert(u, conditional_cdf_full, *theta), *theta, "quantile")
 
-    assert gradcheck(sample, (logits, loc, scale_tril), atol=1e-7)
+    assert gradcheck(sample, (logits, loc, scale_tril), atol=1e-7, fast_mode=True)
     assert gradgradcheck(sample, (logits, loc, scale_tril), atol=1e-6, fast_mode=True)
 
 
@@ -361,14 +361,12 @@ def loss(x, *theta):
     return move_with_parameters(x, *theta).cos().sum()
 
 theta = [p.requires_grad_() for p in (torch.randn(3, 2), torch.randn(3, 2, 4), torch.rand(3, 2, 4) + 0.5)]
-x = torch.randn(5, 3, 4)
-eager = torch.autograd.grad(loss(x, *theta), theta)
-compiled = torch.autograd.grad(torch.compile(loss, backend="aot_eager", fullgraph=True)(x, *theta), theta)
+x = torch.compile(sample, backend="aot_eager", fullgraph=True)(*theta)
+assert x.shape == (5, 3, 4)
+compiled = torch.autograd.grad(x.cos().sum(), theta)
+eager = torch.autograd.grad(loss(x.detach(), *theta), theta)
 for value, right in zip(compiled, eager):
     torch.testing.assert_close(value, right)
-x = torch.compile(sample, backend="aot_eager", fullgraph=True)(*theta)
-x.sum().backward()
-assert x.shape == (5, 3, 4) and all(p.grad.abs().sum() > 0 for p in theta)
 """
 
 

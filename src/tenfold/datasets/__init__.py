@@ -3,8 +3,9 @@
 Names are looked up when they are used, so that the help of `tenfold datasets` does not cost numpy.
 """
 
-import importlib
 from typing import TYPE_CHECKING
+
+from tenfold.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from tenfold.datasets.cards import Artifact, DataFile, DatasetCard, Source
@@ -53,8 +54,4 @@ _HOMES = {
     "movielens_100k": "movielens",
 }
 
-
-def __getattr__(name: str) -> object:
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"tenfold.datasets.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazy_names(__name__, _HOMES)

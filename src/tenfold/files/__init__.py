@@ -3,8 +3,9 @@
 Names are looked up when they are used, so that `atomic_write` does not cost polars, nor `read_table` Pillow.
 """
 
-import importlib
 from typing import TYPE_CHECKING
+
+from tenfold.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from tenfold.files.arrays import read_array
@@ -38,8 +39,4 @@ _HOMES = {
     "write_table": "tables",
 }
 
-
-def __getattr__(name: str) -> object:
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"tenfold.files.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazy_names(__name__, _HOMES)

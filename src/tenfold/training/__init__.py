@@ -3,8 +3,9 @@
 Names are looked up when they are used, so that `Interrupted` does not cost torch, nor `ModelFolder` Lightning.
 """
 
-import importlib
 from typing import TYPE_CHECKING
+
+from tenfold.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from tenfold.training.checkpoints import clear_checkpoints, last_checkpoint, read_checkpoint
@@ -40,8 +41,4 @@ _HOMES = {
     "train": "trainer",
 }
 
-
-def __getattr__(name: str) -> object:
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"tenfold.training.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazy_names(__name__, _HOMES)
