@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -15,6 +16,8 @@ from benchmarks.case import areas, load_cases
 from benchmarks.contestant import thread_environment
 from benchmarks.measure import Row, measure
 from benchmarks.results import KEPT, as_json, show, update_results
+
+WIDTH = 180  # of a table that goes to a file or pipe
 
 
 def run(
@@ -65,7 +68,7 @@ def run(
         machine=_machine(),
         settings={"threads": threads, "turns": repeats, "quick": "yes" if quick else "no"},
     )
-    show(Console(), _parsed(text))
+    show(Console(width=None if sys.stdout.isatty() else WIDTH), _parsed(text))
     if json_file is not None:
         json_file.write_text(text, encoding="utf-8")
     if update:
