@@ -16,7 +16,16 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "tenfold"
 ROOMS = [area.name for area in AREAS]
 SERVING = ["claims", "console", "datasets", "files", "numerics", "runtime", "training"]
-LAYERS = {"__init__", "data", "training", "pictures", "cli", "claims", "measurements"}  # a room's modules around its method
+LAYERS = {
+    "__init__",
+    "data",
+    "model_folder",
+    "training",
+    "pictures",
+    "cli",
+    "claims",
+    "measurements",
+}  # a room's modules around its method
 SECTIONS = ["What it is", "When to use it, and when not", "How", "Claims", "Benchmark"]
 TEXT = {"", ".cfg", ".cff", ".css", ".html", ".j2", ".json", ".md", ".py", ".toml", ".txt", ".yml"}
 LONG = 420  # lines; past 400 a file usually holds a second story

@@ -10,9 +10,10 @@ Cells without an entry have p = 0 and the weight ``unobserved_weight`` (1 in the
 performance of iALS*, write the same cost with the unobserved weight on every cell (``target="rendle"``) and scale
 ``lambda_u = lambda (n_u + w_0 M)^nu``, with ``n_u`` entries in the row, M rows on the other side and nu = ``frequency_exponent``.
 
-**The two costs are one.** An entry of the second form costs ``c (1 - s)^2 + w0 s^2 = (c + w0)(s - t)^2`` plus a constant with
-``t = c / (c + w0)``. Where all entries have the same c, scaling both factors by ``sqrt(t)`` turns it into the first form
-with confidence ``(c + w0) / w0``, unobserved weight 1, ``lambda / (w0 t)`` and scores divided by t.
+**The two costs are one.** An entry of the second form costs ``c (1 - s)^2 + w0 s^2 = (c + w0)(s - t)^2`` plus a constant, with
+``t = c / (c + w0)``. Where all entries have the same c, it is the first form for factors divided by ``sqrt(t)`` (scores by t),
+with confidence ``c + w0``, the same w0 and ``lambda / t``; or, divided by w0, confidence ``1 + c / w0``, w0 = 1 and
+``lambda / (w0 t)``.
 
 A negative ``r`` is a dislike: preference 0 with the confidence of ``|r|``.
 """
@@ -20,10 +21,9 @@ A negative ``r`` is a dislike: preference 0 with the confidence of ``|r|``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,46 +33,15 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from tenfold.recommend import kernels, ranking
-from tenfold.recommend.matrices import canonical_matrix
-from tenfold.recommend.solvers import SOLVERS, Rows, gram_matrix, half_step
-from tenfold.runtime import parallel_rows
+from tenfold.recommend import objective, ranking
+from tenfold.recommend.explanation import Explanation, explain_score
+from tenfold.recommend.matrices import canonical_matrix, row_numbers, rows_of_users
+from tenfold.recommend.objective import Confidence, Loss, Target
+from tenfold.recommend.parameters import check_parameters
+from tenfold.recommend.solvers import Rows, Solver, half_step
+from tenfold.recommend.training import Side, alternate, chosen_engine
 
-Confidence = Literal["linear", "log", "raw"]
-Target = Literal["hkv", "rendle"]
 START_DEVIATION = 0.1  # of the first item factors, divided by sqrt(factors)
-
-
-@dataclass(frozen=True)
-class Loss:
-    """The cost and its parts, in float64.
-
-    Args:
-        total: The sum of the parts.
-        observed: ``sum c (p - s)^2`` over the entries.
-        unobserved: ``w0 sum s^2`` over the cells without an entry (``"rendle"``: over all cells).
-        regularization: ``sum lambda |x|^2`` over both sides.
-    """
-
-    total: float
-    observed: float
-    unobserved: float
-    regularization: float
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """Why an item scores as it does for a user.
-
-    Args:
-        total: The score: the sum of the contributions.
-        items: The user's entries, largest contribution first.
-        contributions: What each adds to the score.
-    """
-
-    total: float
-    items: Int[np.ndarray, " entries"]
-    contributions: Float[np.ndarray, " entries"]
 
 
 class ImplicitALS(BaseEstimator):
@@ -122,7 +91,7 @@ class ImplicitALS(BaseEstimator):
         frequency_exponent: float = 0.0,
         target: Target = "hkv",
         iterations: int = 15,
-        solver: str = "auto",
+        solver: Solver = "auto",
         tol: float | None = None,
         dtype: str = "float32",
         random_state: Any = None,
@@ -168,7 +137,7 @@ class ImplicitALS(BaseEstimator):
         Raises:
             ValueError: A parameter out of range, an empty matrix, NaN, or a singular system (lambda 0).
         """
-        self._check()
+        self.check_parameters()
         matrix = self._matrix(X)
         shape = (matrix.shape[1], self.factors)
         if item_factors is None:
@@ -180,17 +149,21 @@ class ImplicitALS(BaseEstimator):
                 raise ValueError(f"item_factors has shape {start.shape}, but (items, factors) = {shape} is needed")
             if not np.isfinite(start).all():
                 raise ValueError("item_factors must be finite")
-        self.loss_history_: list[float] = []
-        self._iterate(matrix, start.astype(self.dtype), None, callback, engine)
+        self._iterate(matrix, start.astype(self.dtype), None, [], callback, engine)
         return self
 
     def partial_fit(self, X: Any, y: Any = None) -> ImplicitALS:
         """Continue from the present factors (or fit, if there are none) on a matrix of the same shape."""
         if not hasattr(self, "item_factors_"):
             return self.fit(X)
-        self._check()
-        matrix = self._matrix(X, shape=(len(self.user_factors_), len(self.item_factors_)))
-        self._iterate(matrix, self.item_factors_, self.user_factors_, None, "local")
+        self.check_parameters()
+        matrix = self._matrix(X, shape=self._shape())
+        if self.item_factors_.shape[1] != self.factors:
+            raise ValueError(
+                f"factors={self.factors}, but the factors to continue from have {self.item_factors_.shape[1]}"
+            )
+        users, items = (factors.astype(self.dtype, copy=False) for factors in (self.user_factors_, self.item_factors_))
+        self._iterate(matrix, items, users, self.loss_history_)
         return self
 
     def _iterate(
@@ -198,67 +171,35 @@ class ImplicitALS(BaseEstimator):
         matrix: sparse.csr_array,
         items: np.ndarray,
         users: np.ndarray | None,
-        callback: Callable[[int, float], None] | None,
-        engine: str,
+        history: list[float],
+        callback: Callable[[int, float], None] | None = None,
+        engine: str = "local",
     ) -> None:
-        if engine not in ("local", "ray"):
-            raise ValueError(f"engine={engine!r} is not one of 'local', 'ray'")
-        step: Callable[..., np.ndarray] = half_step
-        if engine == "ray":
-            from tenfold.recommend.ray_engine import ray_half_step
-
-            step = ray_half_step
+        step = chosen_engine(engine)
         confidence = self.signed_confidence(matrix.data)
-        user_rows = self._rows(matrix, confidence)
         by_item = sparse.csr_array((confidence, matrix.indices, matrix.indptr), shape=matrix.shape).tocsc()
-        item_rows = self._rows(by_item, by_item.data)
-        user_lambda = self.row_regularization(user_rows.lengths, matrix.shape[1])
-        item_lambda = self.row_regularization(item_rows.lengths, matrix.shape[0])
-        options = {"unobserved_weight": self.unobserved_weight, "solver": self.solver, "n_jobs": self.n_jobs}
-        first_items: np.ndarray | None = items if self.loss_history_ or users is not None else None
-        with _progress(self.verbose, self.iterations) as display:
-            for iteration in range(self.iterations):
-                users = step(items, user_rows, user_lambda, start=users, **options)
-                items = step(users, item_rows, item_lambda, start=first_items, **options)
-                first_items = items
-                loss = self._loss(user_rows, users, items, user_lambda, item_lambda).total
-                self.loss_history_.append(loss)
-                display.advance(loss=f"{loss:.6g}")
-                if callback is not None:
-                    callback(iteration, loss)
-                previous = self.loss_history_[-2] if len(self.loss_history_) > 1 else math.inf
-                if self.tol is not None and previous - loss <= self.tol * abs(previous) < math.inf:
-                    break
-        # Users that solve exactly the system of the final items: explanations add up, and fold-in gives the same factors.
-        users = step(items, user_rows, user_lambda, **{**options, "solver": "cholesky"})
-        self.user_factors_, self.item_factors_ = users, items
+        user_rows, item_rows = self._rows(matrix, confidence), self._rows(by_item, by_item.data)
+        self.user_factors_, self.item_factors_, self.loss_history_ = alternate(
+            items,
+            users,
+            Side(user_rows, self.row_regularization(user_rows.lengths, matrix.shape[1])),
+            Side(item_rows, self.row_regularization(item_rows.lengths, matrix.shape[0])),
+            iterations=self.iterations,
+            step=step,
+            solver=self.solver,
+            unobserved_weight=self.unobserved_weight,
+            target=self.target,
+            tol=self.tol,
+            n_jobs=self.n_jobs,
+            verbose=self.verbose,
+            history=history,
+            callback=callback,
+        )
         self.n_iter_ = len(self.loss_history_)
 
-    def _check(self) -> None:
-        for name in ("factors", "iterations"):
-            value = getattr(self, name)
-            if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"{name}={value!r} must be a whole number of at least 1")
-        for name, least, strict in (
-            ("regularization", 0.0, False),
-            ("alpha", 0.0, False),
-            ("epsilon", 0.0, True),
-            ("unobserved_weight", 0.0, True),
-            ("frequency_exponent", -math.inf, False),
-        ):
-            value = getattr(self, name)
-            if not math.isfinite(value) or value < least or (strict and value == least):
-                raise ValueError(f"{name}={value!r} must be finite and {'above' if strict else 'at least'} {least:g}")
-        for name, choices in (
-            ("confidence", ("linear", "log", "raw")),
-            ("target", ("hkv", "rendle")),
-            ("solver", SOLVERS),
-            ("dtype", ("float32", "float64")),
-        ):
-            if getattr(self, name) not in choices:
-                raise ValueError(f"{name}={getattr(self, name)!r} is not one of {', '.join(map(repr, choices))}")
-        if self.tol is not None and not self.tol >= 0:
-            raise ValueError(f"tol={self.tol!r} must be at least 0")
+    def check_parameters(self) -> None:
+        """Raises a ValueError that names the first parameter out of range."""
+        check_parameters(self.get_params(deep=False))
 
     def _matrix(self, X: Any, name: str = "X", shape: tuple[int, int] | None = None) -> sparse.csr_array:
         matrix = canonical_matrix(X, name, shape=shape)
@@ -268,63 +209,40 @@ class ImplicitALS(BaseEstimator):
 
     def signed_confidence(self, data: Float[np.ndarray, " entries"]) -> Float[np.ndarray, " entries"]:
         """``c`` of each entry, negative for dislikes."""
-        size = np.abs(data.astype(self.dtype, copy=False))
-        if self.confidence == "linear":
-            size = 1 + size.dtype.type(self.alpha) * size
-        elif self.confidence == "log":
-            size = 1 + size.dtype.type(self.alpha) * np.log1p(size / size.dtype.type(self.epsilon))
-        return np.copysign(size, data)
+        return objective.signed_confidence(data, self.confidence, self.alpha, self.epsilon, self.dtype)
 
     def row_regularization(self, lengths: Int[np.ndarray, " rows"], others: int) -> Float[np.ndarray, " rows"]:
-        """Each row's lambda: ``regularization * (n + w0 M)^nu``.
+        """Each row's lambda, given the entries of each and the number of rows on the other side."""
+        return objective.row_regularization(
+            lengths, others, self.regularization, self.unobserved_weight, self.frequency_exponent
+        )
 
-        Args:
-            lengths: Entries n of each row.
-            others: Rows M of the other side.
-        """
-        if self.frequency_exponent == 0:
-            return np.full(len(lengths), float(self.regularization))
-        return self.regularization * (lengths + self.unobserved_weight * others) ** self.frequency_exponent
+    def _shape(self) -> tuple[int, int]:
+        return len(self.user_factors_), len(self.item_factors_)
+
+    def _base(self) -> float:
+        """What the shared part already holds of an entry's cell."""
+        return self.unobserved_weight if self.target == "hkv" else 0.0
 
     def _rows(self, matrix: Any, confidence: np.ndarray) -> Rows:
-        base = self.unobserved_weight if self.target == "hkv" else 0.0
-        return Rows(matrix.indptr.astype(np.int64), matrix.indices, confidence, base)
-
-    # ---------------------------------------------------------------- loss
+        return Rows(matrix.indptr.astype(np.int64), matrix.indices, confidence, self._base())
 
     def loss(self, X: Any) -> Loss:
         """The cost of ``X`` under the fitted factors, with its parts."""
         check_is_fitted(self)
-        matrix = self._matrix(X, shape=(len(self.user_factors_), len(self.item_factors_)))
+        matrix = self._matrix(X, shape=self._shape())
         rows = self._rows(matrix, self.signed_confidence(matrix.data))
         counts = np.bincount(matrix.indices, minlength=matrix.shape[1])
-        return self._loss(
+        return objective.total_loss(
             rows,
-            self.user_factors_,
-            self.item_factors_,
+            self.user_factors_.astype(np.float64),
+            self.item_factors_.astype(np.float64),
             self.row_regularization(rows.lengths, matrix.shape[1]),
             self.row_regularization(counts, matrix.shape[0]),
+            target=self.target,
+            unobserved_weight=self.unobserved_weight,
+            n_jobs=self.n_jobs,
         )
-
-    def _loss(
-        self, rows: Rows, users: np.ndarray, items: np.ndarray, user_lambda: np.ndarray, item_lambda: np.ndarray
-    ) -> Loss:
-        parts = parallel_rows(
-            lambda first, last: kernels.loss_rows(
-                first, last, rows.indptr, rows.indices, rows.confidence, users, items
-            ),
-            rows.lengths.astype(float) + 1,
-            self.n_jobs,
-            uses_blas=False,
-        )
-        observed, squares = (math.fsum(part[i] for part in parts) for i in range(2))
-        everywhere = float((gram_matrix(users) * gram_matrix(items)).sum())
-        unobserved = self.unobserved_weight * (everywhere - (squares if self.target == "hkv" else 0.0))
-        regularization = sum(
-            float(weights @ np.einsum("ij,ij->i", factors, factors, dtype=np.float64))
-            for weights, factors in ((user_lambda, users), (item_lambda, items))
-        )
-        return Loss(observed + unobserved + regularization, observed, unobserved, regularization)
 
     # ---------------------------------------------------------------- new rows, scores, explanations
 
@@ -355,27 +273,23 @@ class ImplicitALS(BaseEstimator):
     def score(self, users: Any, items: Any) -> Float[np.ndarray, "..."]:
         """``x_u . y_i`` of users and items that broadcast against each other."""
         check_is_fitted(self)
-        users = _ids(users, len(self.user_factors_), "user")
-        items = _ids(items, len(self.item_factors_), "item")
+        users = row_numbers(users, len(self.user_factors_), "user")
+        items = row_numbers(items, len(self.item_factors_), "item")
         products = self.user_factors_[users].astype(np.float64) * self.item_factors_[items]
         return products.sum(-1)
 
     def score_block(self, users: Any, X: Any = None) -> Float[np.ndarray, "users items"]:
         """Scores of all items for some users; for `ranking_metrics`."""
         check_is_fitted(self)
-        return self.user_factors_[_ids(users, len(self.user_factors_), "user")] @ self.item_factors_.T
+        return self.user_factors_[row_numbers(users, len(self.user_factors_), "user")] @ self.item_factors_.T
 
     def rank_percentile(self, users: Any, items: Any) -> Float[np.ndarray, "..."]:
         """Place of items among all for their users, in percent: 0 is the top of the list, 100 its end (2008, section 6)."""
         check_is_fitted(self)
         users, items = np.broadcast_arrays(
-            _ids(users, len(self.user_factors_), "user"), _ids(items, len(self.item_factors_), "item")
+            row_numbers(users, len(self.user_factors_), "user"), row_numbers(items, len(self.item_factors_), "item")
         )
-        places = np.empty(users.size)
-        for at, (user, item) in enumerate(zip(users.flat, items.flat, strict=True)):
-            scores = self.item_factors_ @ self.user_factors_[user]
-            places[at] = (scores > scores[item]).sum() + ((scores == scores[item]).sum() - 1) / 2
-        return (100 * places / max(1, len(self.item_factors_) - 1)).reshape(users.shape)
+        return ranking.percentiles(self.user_factors_, self.item_factors_, users, items)
 
     def explain(self, user: int, item: int, X: Any) -> Explanation:
         """How much each of the user's entries adds to the score of an item (2008, section 5).
@@ -389,24 +303,17 @@ class ImplicitALS(BaseEstimator):
             The contributions ``c_uj p_uj y_i^T W_u y_j`` with ``W_u`` the inverse of the user's system; their sum is the score.
         """
         check_is_fitted(self)
-        (item,) = _ids([item], len(self.item_factors_), "item")
-        matrix = canonical_matrix(np.atleast_2d(X) if isinstance(X, np.ndarray) else X, "X")
-        row = self._user_rows(matrix, np.atleast_1d(_ids(user, len(self.user_factors_), "user")))
-        entries, confidence = row.indices, self.signed_confidence(row.data).astype(np.float64)
-        factors = self.item_factors_.astype(np.float64)
-        own = factors[entries]
-        base = self.unobserved_weight if self.target == "hkv" else 0.0
-        weights = np.abs(confidence) - base
-        (penalty,) = self.row_regularization(np.array([len(entries)]), len(factors))
-        system = (
-            self.unobserved_weight * gram_matrix(factors) + (own.T * weights) @ own + penalty * np.eye(self.factors)
+        (item,) = row_numbers([item], len(self.item_factors_), "item")
+        row = rows_of_users(X, row_numbers([user], len(self.user_factors_), "user"), self._shape())
+        return explain_score(
+            self.item_factors_,
+            int(item),
+            row.indices,
+            self.signed_confidence(row.data),
+            base=self._base(),
+            unobserved_weight=self.unobserved_weight,
+            regularization=float(self.row_regularization(np.diff(row.indptr), len(self.item_factors_))[0]),
         )
-        similarity = own @ np.linalg.solve(system, factors[item])
-        contributions = np.maximum(confidence, 0) * similarity
-        order = np.argsort(-contributions, kind="stable")
-        return Explanation(float(contributions.sum()), entries[order].astype(np.int64), contributions[order])
-
-    # ---------------------------------------------------------------- lists
 
     def recommend(
         self,
@@ -425,19 +332,18 @@ class ImplicitALS(BaseEstimator):
 
         Args:
             users: One user or several.
-            X: Counts whose entries are left out: one row for each of ``users``, or all users' rows.
+            X: Counts whose entries are left out: all users' rows, or one row for each of ``users`` (where both fit, all users').
             n: Length of the lists.
             exclude_seen: Leave out what the user has an entry for; needs ``X``.
             exclude_items: Items never to recommend.
             items: The only items to choose from.
-            N: Alias of ``n``; so are ``filter_already_liked_items`` of ``exclude_seen`` and ``filter_items`` of
-                ``exclude_items``, the names of the package ``implicit``.
-            filter_already_liked_items: Alias.
-            filter_items: Alias.
+            N: ``n`` by its name in the package ``implicit``.
+            filter_already_liked_items: ``exclude_seen`` there.
+            filter_items: ``exclude_items`` there.
 
         Returns:
             Items and scores, (n,) for one user, (users, n) for several; best first, of equal scores the lower item first. Where
-            there is no further item the id is -1 and the score -inf. A user without factors (no entries in training) gets
+            there is no further item the id is -1 and the score -inf. A user whose factors are zero (no likes in training) gets
             ids -1 and scores NaN: there is nothing to go by; `Popularity` is the usual answer.
 
         Raises:
@@ -447,20 +353,15 @@ class ImplicitALS(BaseEstimator):
         n = n if N is None else N
         exclude_seen = exclude_seen if filter_already_liked_items is None else filter_already_liked_items
         exclude_items = exclude_items if filter_items is None else filter_items
-        if n < 1:
-            raise ValueError(f"n={n} must be at least 1")
-        single = np.ndim(users) == 0
-        chosen = np.atleast_1d(_ids(users, len(self.user_factors_), "user"))
-        seen = None
-        if exclude_seen:
-            if X is None:
-                raise ValueError("exclude_seen=True needs X, the counts whose items are left out")
-            seen = self._user_rows(canonical_matrix(np.atleast_2d(X) if isinstance(X, np.ndarray) else X, "X"), chosen)
-        allowed = self._allowed(items, exclude_items)
+        if np.ndim(users) > 1:
+            raise ValueError(f"users has shape {np.shape(users)}; one user, or a list of them, is needed")
+        chosen = np.atleast_1d(row_numbers(users, len(self.user_factors_), "user"))
+        if exclude_seen and X is None:
+            raise ValueError("exclude_seen=True needs X, the counts whose items are left out")
+        seen = rows_of_users(X, chosen, self._shape()) if exclude_seen else None
+        allowed = ranking.allowed_items(len(self.item_factors_), items, exclude_items)
         ids, scores = ranking.best_items(self.user_factors_[chosen], self.item_factors_, n, allowed, seen, self.n_jobs)
-        nothing = ~self.user_factors_[chosen].any(axis=1)
-        ids[nothing], scores[nothing] = -1, np.nan
-        return (ids[0], scores[0]) if single else (ids, scores)
+        return (ids[0], scores[0]) if np.ndim(users) == 0 else (ids, scores)
 
     def recommend_for_factors(
         self, user_factors: Float[np.ndarray, "rows k"], seen: Any = None, n: int = 10
@@ -471,39 +372,15 @@ class ImplicitALS(BaseEstimator):
         rows = None if seen is None else canonical_matrix(seen, "seen", shape=shape)
         return ranking.best_items(user_factors, self.item_factors_, n, None, rows, self.n_jobs)
 
-    def _user_rows(self, matrix: sparse.csr_array, users: np.ndarray) -> sparse.csr_array:
-        """The rows of ``users``: all users' rows, or one for each of them."""
-        width = len(self.item_factors_)
-        if matrix.shape[1] != width:
-            raise ValueError(f"X has shape {matrix.shape}, but the model has {width} items (columns)")
-        if matrix.shape[0] == len(self.user_factors_):
-            return matrix[users]
-        if matrix.shape[0] != len(users):
-            raise ValueError(
-                f"X has {matrix.shape[0]} rows; {len(users)} (one for each user asked for) or {len(self.user_factors_)} "
-                "(all users) are needed"
-            )
-        return matrix
-
-    def _allowed(self, items: Any, exclude_items: Any) -> np.ndarray | None:
-        if items is None and exclude_items is None:
-            return None
-        count = len(self.item_factors_)
-        allowed = np.zeros(count, bool)
-        allowed[slice(None) if items is None else np.atleast_1d(_ids(items, count, "item"))] = True
-        if exclude_items is not None:
-            allowed[np.atleast_1d(_ids(exclude_items, count, "item"))] = False
-        return np.flatnonzero(allowed)
-
     def similar_items(self, item: int, n: int = 10) -> tuple[Int[np.ndarray, " n"], Float[np.ndarray, " n"]]:
         """Items by the cosine of their factors, the item itself first; zero vectors have cosine 0."""
         check_is_fitted(self)
-        return ranking.most_similar(self.item_factors_, int(_ids(item, len(self.item_factors_), "item")), n)
+        return ranking.most_similar(self.item_factors_, int(row_numbers(item, len(self.item_factors_), "item")), n)
 
     def similar_users(self, user: int, n: int = 10) -> tuple[Int[np.ndarray, " n"], Float[np.ndarray, " n"]]:
         """Users by the cosine of their factors, the user itself first."""
         check_is_fitted(self)
-        return ranking.most_similar(self.user_factors_, int(_ids(user, len(self.user_factors_), "user")), n)
+        return ranking.most_similar(self.user_factors_, int(row_numbers(user, len(self.user_factors_), "user")), n)
 
     # ---------------------------------------------------------------- names of `implicit`, export, folders
 
@@ -528,11 +405,9 @@ class ImplicitALS(BaseEstimator):
         )
         return users, items
 
-    def save_pretrained(
-        self, folder: str | Path, *, user_ids: Sequence[Any] | None = None, item_ids: Sequence[Any] | None = None
-    ) -> None:
+    def save_pretrained(self, folder: str | Path, *, user_ids: Any = None, item_ids: Any = None) -> None:
         """Write ``config.json``, ``model.safetensors`` and, if given, the original ids; whole or not at all."""
-        from tenfold.recommend.data import write_model
+        from tenfold.recommend.model_folder import write_model
 
         check_is_fitted(self)
         write_model(self, Path(folder), user_ids, item_ids)
@@ -540,25 +415,6 @@ class ImplicitALS(BaseEstimator):
     @classmethod
     def from_pretrained(cls, folder: str | Path) -> ImplicitALS:
         """Read a model's folder; original ids, if there are any, become ``user_ids_`` and ``item_ids_``."""
-        from tenfold.recommend.data import read_model
+        from tenfold.recommend.model_folder import read_model
 
         return read_model(cls, Path(folder))
-
-
-def _ids(values: Any, count: int, what: str) -> np.ndarray:
-    """Whole numbers from 0 to count - 1."""
-    array = np.asarray(values)
-    if array.dtype.kind not in "iu":
-        raise ValueError(
-            f"{what} ids must be whole numbers, not {array.dtype}; original ids are mapped by Interactions.{what}_index"
-        )
-    if array.size and (array.min() < 0 or array.max() >= count):
-        wrong = int(array.min()) if array.min() < 0 else int(array.max())
-        raise ValueError(f"{what} {wrong} is not one of the {count} {what}s 0 to {count - 1}")
-    return array.astype(np.int64)
-
-
-def _progress(verbose: bool, iterations: int) -> Any:
-    from tenfold.console.progress import progress
-
-    return progress("alternating least squares", iterations, show=verbose)

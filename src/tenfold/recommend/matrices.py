@@ -58,3 +58,49 @@ def _require_finite(data: np.ndarray, matrix: sparse.csr_array, name: str) -> No
         raise ValueError(
             f"{name}[{row}, {matrix.indices[entry]}] = {matrix.data[entry]}; finite numbers within float32 are needed"
         )
+
+
+def row_numbers(values: Any, count: int, what: str) -> np.ndarray:
+    """Whole numbers from 0 to count - 1, int64.
+
+    Raises:
+        ValueError: Something else; names the first that is out of range.
+
+    >>> row_numbers([2, 0], 3, "user")
+    array([2, 0])
+    """
+    array = np.asarray(values)
+    if array.size == 0:
+        return array.astype(np.int64)
+    if array.dtype.kind not in "iu":
+        raise ValueError(
+            f"{what} ids must be whole numbers, not {array.dtype}; original ids are mapped by Interactions.{what}_index"
+        )
+    wrong = (array < 0) | (array >= count)
+    if wrong.any():
+        raise ValueError(f"{what} {array[wrong].flat[0]} is not one of the {count} {what}s 0 to {count - 1}")
+    return array.astype(np.int64)
+
+
+def rows_of_users(matrix: Any, users: np.ndarray, shape: tuple[int, int]) -> sparse.csr_array:
+    """Canonical rows of the users asked for, out of all users' rows, or as given where there is one for each of them.
+
+    Args:
+        matrix: Counts, as for `canonical_matrix`.
+        users: Row numbers, (requested,).
+        shape: (users, items) of the model.
+
+    Raises:
+        ValueError: Another width or another number of rows; both shapes are named.
+    """
+    rows = canonical_matrix(np.atleast_2d(matrix) if isinstance(matrix, np.ndarray) else matrix, "X")
+    if rows.shape[1] != shape[1]:
+        turned = "; this one is transposed" if rows.shape == shape[::-1] else ""
+        raise ValueError(f"X has shape {rows.shape}, but the model's (users, items) are {shape}{turned}")
+    if rows.shape[0] == shape[0]:
+        return rows[users]
+    if rows.shape[0] != len(users):
+        raise ValueError(
+            f"X has {rows.shape[0]} rows; {len(users)} (one for each user asked for) or {shape[0]} (all users) are needed"
+        )
+    return rows

@@ -7,26 +7,28 @@ Of equal scores the lower item comes first.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
 from tenfold.recommend import kernels
+from tenfold.recommend.matrices import row_numbers
 from tenfold.runtime import parallel_rows
 
 USERS, ITEMS = 256, 1024  # of one block of scores: a megabyte
-MARGIN = 1 + 1e-5  # the rounding of a norm and of a product
 
 
 def best_items(
-    users: Float[np.ndarray, "users k"],
+    users: Float[np.ndarray, "users k_users"],
     items: Float[np.ndarray, "items k"],
-    n: int,
+    n: Any,
     allowed: Int[np.ndarray, " allowed"] | None = None,
     seen: sparse.csr_array | None = None,
     n_jobs: int | None = None,
 ) -> tuple[Int[np.ndarray, "users n"], Float[np.ndarray, "users n"]]:
-    """The n items of largest inner product for each user; -1 and -inf where there are fewer.
+    """The n items of largest inner product for each user; -1 and -inf where there are fewer, -1 and NaN for zero factors.
 
     Args:
         users: Factors of users.
@@ -35,7 +37,16 @@ def best_items(
         allowed: Items to choose from, ascending; all if None.
         seen: Entries to leave out, (users, items).
         n_jobs: Threads.
+
+    >>> best_items(np.array([[1.0, 0.0], [0.0, 0.0]]), np.array([[2.0, 1.0], [3.0, 0.0], [2.0, 0.0]]), 2)
+    (array([[ 1,  0],
+           [-1, -1]]), array([[ 3.,  2.],
+           [nan, nan]]))
     """
+    if not isinstance(n, int | np.integer) or isinstance(n, bool) or n < 1:
+        raise ValueError(f"n={n!r} must be a whole number of at least 1")
+    if users.shape[1] != items.shape[1]:
+        raise ValueError(f"user factors have shape {users.shape}, but items have {items.shape[1]} factors")
     names = np.arange(len(items)) if allowed is None else allowed
     lengths = np.linalg.norm(items[names], axis=1)
     order = np.argsort(-lengths, kind="stable")
@@ -45,7 +56,10 @@ def best_items(
     position[names] = np.arange(len(names))
     top_ids = np.full((len(users), n), -1, np.int64)
     top_scores = np.full((len(users), n), -np.inf, users.dtype)
-    reach = np.linalg.norm(users, axis=1) * MARGIN
+    # no computed product exceeds that of the computed norms by more than the rounding of k additions
+    reach = np.linalg.norm(users, axis=1).astype(np.float64) * (
+        1 + 4 * (users.shape[1] + 8) * np.finfo(users.dtype).eps
+    )
 
     def rank(first: int, last: int) -> None:
         for begin in range(first, last, USERS):
@@ -63,6 +77,8 @@ def best_items(
             )
 
     parallel_rows(rank, len(users), n_jobs)
+    nothing = ~users.any(axis=1)  # all items are equal to them: there is no list
+    top_ids[nothing], top_scores[nothing] = -1, np.nan
     return top_ids, top_scores
 
 
@@ -104,11 +120,11 @@ def _rank_block(
 
 
 def most_similar(
-    factors: Float[np.ndarray, "rows k"], row: int, n: int
+    factors: Float[np.ndarray, "rows k"], row: int, n: Any
 ) -> tuple[Int[np.ndarray, " n"], Float[np.ndarray, " n"]]:
     """Rows by cosine with one of them, itself first; a zero vector has cosine 0 with everything."""
-    if n < 1:
-        raise ValueError(f"n={n} must be at least 1")
+    if not isinstance(n, int | np.integer) or isinstance(n, bool) or n < 1:
+        raise ValueError(f"n={n!r} must be a whole number of at least 1")
     lengths = np.linalg.norm(factors, axis=1)
     cosines = (factors @ factors[row]) / np.maximum(lengths * lengths[row], np.finfo(factors.dtype).tiny)
     cosines[row] = np.inf  # first, whatever rounding says
@@ -116,3 +132,32 @@ def most_similar(
     values = cosines[order]
     values[0] = 1.0 if lengths[row] > 0 else 0.0
     return order.astype(np.int64), values
+
+
+def percentiles(
+    users: Float[np.ndarray, "users k"],
+    items: Float[np.ndarray, "items k"],
+    chosen: Int[np.ndarray, "*pairs"],
+    ranked: Int[np.ndarray, "*pairs"],
+) -> Float[np.ndarray, "*pairs"]:
+    """Place of each ranked item among all items for its user, in percent; of equal scores each has the middle place."""
+    flat, places = ranked.ravel(), np.empty(ranked.size)
+    order = np.argsort(chosen.ravel(), kind="stable")
+    distinct, starts = np.unique(chosen.ravel()[order], return_index=True)
+    for user, pairs in zip(distinct, np.split(order, starts[1:]), strict=True):
+        lowered = -(items @ users[user])
+        sorted_scores, own = np.sort(lowered), lowered[flat[pairs]]
+        before = np.searchsorted(sorted_scores, own)
+        places[pairs] = (before + np.searchsorted(sorted_scores, own, side="right") - 1) / 2
+    return (100 * places / max(1, len(items) - 1)).reshape(ranked.shape)
+
+
+def allowed_items(count: int, items: Any, excluded: Any) -> np.ndarray | None:
+    """Items to choose from, ascending, or None for all ``count``: those of ``items`` (None: all) without the excluded."""
+    if items is None and excluded is None:
+        return None
+    allowed = np.zeros(count, bool)
+    allowed[slice(None) if items is None else row_numbers(items, count, "item")] = True
+    if excluded is not None:
+        allowed[row_numbers(excluded, count, "item")] = False
+    return np.flatnonzero(allowed)

@@ -6,12 +6,12 @@ the factors of a user solve
 .. math:: (w_0 Y^T Y + \lambda_u I + \sum_{i} w_{ui}\, y_i y_i^T)\, x_u = \sum_i b_{ui}\, y_i
 
 where the sums run over the entries of the user's row, ``w`` is what an entry weighs beyond an unobserved cell and ``b`` its
-confidence times its preference. The first term is the same for all rows, so it is made diagonal once: with ``w_0 Y^T Y = V diag(e) V^T``
-and ``z_i = V^T y_i`` the system of a row is ``diag(e + lambda_u) + sum w z z^T``, and ``x_u = V x``.
+confidence times its preference. The first term is the same for all rows, so it is made diagonal once: with
+``w_0 Y^T Y = V diag(e) V^T`` and ``z_i = V^T y_i`` a row's system is ``diag(e + lambda_u) + sum w z z^T``, and ``x_u = V x``.
 
 For conjugate gradients the basis is chosen once more when all rows share one lambda: in coordinates in which the shared
-part is the identity, the average excess ``sum_i wbar_i z_i z_i^T`` is made diagonal too, so that a diagonal preconditioner per row
-is a good one even where confidences are large.
+part is the identity, the average excess ``sum_i wbar_i z_i z_i^T`` is made diagonal too, so that a diagonal preconditioner
+per row is a good one even where confidences are large.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ SOLVERS: tuple[Solver, ...] = ("auto", "cholesky", "cg", "subspace")
 STEPS = 2  # of conjugate gradients
 WIDTH = 64  # coordinates of a block of the subspace solver
 HEAVY = 0.5  # excess beyond which a few steps from the last factors lag behind the exact solution
+SMALLEST = 1e-3  # weight of an entry in a dual system, as a share of what a cell without an entry weighs
 DIRECT, DUAL, GRADIENT, SUBSPACE = range(4)
 
 
@@ -61,8 +62,8 @@ class Rows:
 
     @cached_property
     def all_positive(self) -> Bool[np.ndarray, " rows"]:
-        """Rows in which every weight is positive."""
-        bad = np.concatenate([[0], np.cumsum(np.abs(self.confidence) <= self.base)])
+        """Rows in which every weight is positive, and not so small that its inverse root spoils the dual system."""
+        bad = np.concatenate([[0], np.cumsum(np.abs(self.confidence) <= self.base * (1 + SMALLEST))])
         return bad[self.indptr[1:]] == bad[self.indptr[:-1]]
 
     @cached_property

@@ -1,0 +1,108 @@
+"""What alternating least squares minimises: confidences, the regularisation of each row, and the cost with its parts.
+
+The cost (module `als`) sums over all cells, but only entries are visited: the squared scores of all cells together are
+``sum_{u,i} (x_u . y_i)^2 = <X^T X, Y^T Y>``, two small matrices, from which those of the entries are taken away.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from tenfold.recommend import kernels
+from tenfold.recommend.solvers import Rows, gram_matrix
+from tenfold.runtime import parallel_rows
+
+Confidence = Literal["linear", "log", "raw"]
+Target = Literal["hkv", "rendle"]
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The cost and its parts, in float64.
+
+    Args:
+        total: The sum of the parts.
+        observed: ``sum c (p - s)^2`` over the entries.
+        unobserved: ``w0 sum s^2`` over the cells without an entry (``"rendle"``: over all cells).
+        regularization: ``sum lambda |x|^2`` over both sides.
+    """
+
+    total: float
+    observed: float
+    unobserved: float
+    regularization: float
+
+
+def signed_confidence(
+    values: Float[np.ndarray, " entries"], confidence: Confidence, alpha: float, epsilon: float, dtype: Any
+) -> Float[np.ndarray, " entries"]:
+    """``c`` of each entry, negative for dislikes.
+
+    Raises:
+        ValueError: A confidence is beyond the range of ``dtype``.
+
+    >>> signed_confidence(np.array([2.0, -1.0]), "linear", 40.0, 1.0, "float32")
+    array([ 81., -41.], dtype=float32)
+    """
+    size = np.abs(values.astype(dtype, copy=False))
+    with np.errstate(over="ignore"):
+        if confidence == "linear":
+            size = 1 + size.dtype.type(alpha) * size
+        elif confidence == "log":
+            size = 1 + size.dtype.type(alpha) * np.log1p(size / size.dtype.type(epsilon))
+    if not np.isfinite(size).all():
+        raise ValueError(f"a confidence is beyond {size.dtype}: lower alpha={alpha:g}, or scale the counts")
+    return np.copysign(size, values)
+
+
+def row_regularization(
+    lengths: Int[np.ndarray, " rows"], others: int, regularization: float, unobserved_weight: float, exponent: float
+) -> Float[np.ndarray, " rows"]:
+    """Each row's lambda: ``regularization * (n + w0 M)^nu``.
+
+    Args:
+        lengths: Entries n of each row.
+        others: Rows M of the other side.
+        regularization: lambda.
+        unobserved_weight: w0.
+        exponent: nu.
+
+    >>> row_regularization(np.array([0, 6]), 10, 0.5, 1.0, 1.0)
+    array([5., 8.])
+    """
+    if exponent == 0:
+        return np.full(len(lengths), float(regularization))
+    return regularization * (lengths + unobserved_weight * others) ** exponent
+
+
+def total_loss(
+    rows: Rows,
+    users: Float[np.ndarray, "users k"],
+    items: Float[np.ndarray, "items k"],
+    user_lambda: Float[np.ndarray, " users"],
+    item_lambda: Float[np.ndarray, " items"],
+    *,
+    target: Target,
+    unobserved_weight: float,
+    n_jobs: int | None = None,
+) -> Loss:
+    """The cost, its sums in float64 (products in the dtype of the factors)."""
+    parts = parallel_rows(
+        lambda first, last: kernels.loss_rows(first, last, rows.indptr, rows.indices, rows.confidence, users, items),
+        rows.lengths.astype(float) + 1,
+        n_jobs,
+        uses_blas=False,
+    )
+    observed, squares = (math.fsum(part[i] for part in parts) for i in range(2))
+    everywhere = float((gram_matrix(users) * gram_matrix(items)).sum())
+    unobserved = unobserved_weight * (everywhere - (squares if target == "hkv" else 0.0))
+    regularization = sum(
+        float(weights @ np.einsum("ij,ij->i", factors, factors, dtype=np.float64))
+        for weights, factors in ((user_lambda, users), (item_lambda, items))
+    )
+    return Loss(observed + unobserved + regularization, observed, unobserved, regularization)
