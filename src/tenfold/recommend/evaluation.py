@@ -83,7 +83,7 @@ def make_trial(
 
 def scores_of(model: Any, trial: Trial) -> Scores:
     """Scores of the judged users, a block at a time, by a fitted `ImplicitALS` or baseline."""
-    if hasattr(model, "score_block"):
+    if not hasattr(model, "item_factors_"):
         return lambda block: model.score_block(block, trial.shown)
     factors = model.fold_in_users(trial.shown) if trial.new_users else model.user_factors_
     items = model.item_factors_.T

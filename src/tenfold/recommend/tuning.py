@@ -70,6 +70,30 @@ def draw_candidates(
     return [first, *candidates[1:]] if first is not None else candidates
 
 
+def search_space(**ranges: str) -> dict[str, tuple[str, float, float]]:
+    """`SPACE` with other ranges, each written ``LOW:HIGH`` or as one value.
+
+    Raises:
+        ValueError: No numbers, bounds out of order, or not positive on a log scale.
+
+    >>> search_space(alpha="1:40", factors="64")
+    {'alpha': ('log', 1.0, 40.0), 'factors': ('whole', 64.0, 64.0)}
+    """
+    space = {}
+    for name, text in ranges.items():
+        low, colon, high = text.partition(":")
+        try:
+            bounds = float(low), float(high if colon else low)
+        except ValueError:
+            raise ValueError(f"{name}: {text!r} is neither a number nor LOW:HIGH, such as 1:40") from None
+        kind = SPACE[name][0]
+        if bounds[0] == bounds[1] and kind == "log":
+            kind = "even"  # one value, which may be zero
+        space[name] = (kind, *bounds)
+    draw_candidates(1, space)
+    return space
+
+
 def _at(place: float, kind: str, low: float, high: float) -> float | int:
     if kind == "even":
         return float(f"{low + (high - low) * place:.3g}")
