@@ -172,6 +172,7 @@ class Claim:
         expected: ``"does not hold"`` for a claim known to fail in our setting; it stays in the report all the same.
         limits: What this measurement cannot say.
         needs: Names of the data sets it reads.
+        scales: Where it is measured; a claim about the published setting alone may be for ``"full"`` only.
 
     Raises:
         ValueError: An argument breaks one of the rules above.
@@ -190,6 +191,7 @@ class Claim:
     expected: Literal["holds", "does not hold"] = "holds"
     limits: str = ""
     needs: tuple[str, ...] = ()
+    scales: tuple[str, ...] = SCALES
 
     def __post_init__(self) -> None:
         if not _CLAIM_ID.fullmatch(self.id) or self.id.split(".")[0] != self.area:
@@ -204,4 +206,6 @@ class Claim:
         wrong = {scale: count for scale, count in self.seeds.items() if scale not in SCALES or count < 1}
         if wrong:
             raise ValueError(f"Claim {self.id}: seeds={wrong} must give 1 or more for the scales {', '.join(SCALES)}")
+        if not self.scales or not set(self.scales) <= set(SCALES):
+            raise ValueError(f"Claim {self.id}: scales={self.scales!r} must be one or more of {', '.join(SCALES)}")
         object.__setattr__(self, "seeds", {**DEFAULT_SEEDS, **self.seeds})

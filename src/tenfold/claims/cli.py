@@ -51,7 +51,7 @@ def reproduce(
     """
     from tenfold.claims.selection import select_claims
 
-    claims, notes = select_claims(areas or (), claim or ())
+    claims, notes = select_claims(areas or (), claim or (), None if list_only else scale.value)
     if list_only:
         from tenfold.claims.outcome import show_claims
 

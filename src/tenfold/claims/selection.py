@@ -11,19 +11,22 @@ from tenfold.claims.claim import Claim
 from tenfold.errors import InputError, MissingExtraError
 
 
-def select_claims(areas: Sequence[str] = (), ids: Sequence[str] = ()) -> tuple[tuple[Claim, ...], tuple[str, ...]]:
+def select_claims(
+    areas: Sequence[str] = (), ids: Sequence[str] = (), scale: str | None = None
+) -> tuple[tuple[Claim, ...], tuple[str, ...]]:
     """The claims that a user asks for.
 
     Args:
         areas: Names of areas; none means all.
         ids: Ids of claims; none means all of the areas.
+        scale: Only claims that are measured at this scale; None for all.
 
     Returns:
         The claims in the library's order, and a sentence for each area that cannot run here
-            and was not asked for by name.
+            and was not asked for by name, and one on the claims of other scales.
 
     Raises:
-        InputError: There is no such area or claim; the message names the nearest.
+        InputError: There is no such area or claim; the message names the nearest. A claim is not for the scale.
         MissingExtraError: An area that was asked for by name needs packages that are not installed.
 
     >>> select_claims(areas=["mixtures"])
@@ -50,7 +53,14 @@ def select_claims(areas: Sequence[str] = (), ids: Sequence[str] = ()) -> tuple[t
         if area.name in named:
             raise error
         notes.append(f"The area {area.name} was not run: {error}")
-    return _by_id(claims, ids, chosen), tuple(notes)
+    selected = _by_id(claims, ids, chosen)
+    other = [claim for claim in selected if scale is not None and scale not in claim.scales]
+    if other and ids:
+        raise InputError(f"the claim {other[0].id} is measured at scale {', '.join(other[0].scales)} only")
+    if other:
+        names = ", ".join(f"{claim.id} (scale {', '.join(claim.scales)})" for claim in other)
+        notes.append(f"Not measured at scale {scale}: {names}.")
+    return tuple(claim for claim in selected if claim not in other), tuple(notes)
 
 
 def _by_id(claims: Sequence[Claim], ids: Sequence[str], areas: Iterable[Area]) -> tuple[Claim, ...]:
