@@ -36,7 +36,7 @@ from tenfold.runtime.rows import block_edges
 RETRIES = 8  # times that a block is solved again when its worker is lost
 BLOCKS_PER_CPU = 4
 
-_shipped: dict[int, tuple[Any, Int[np.ndarray, " edges"], list[Any]]] = {}  # by id of Rows, as long as these live
+_shipped: dict[int, tuple[Any, Int[np.ndarray, " edges"], list[Any], str]] = {}  # by id of Rows, as long as these live
 
 
 def ray_half_step(
@@ -149,8 +149,8 @@ def require_ray() -> Any:
 def _ship(ray: Any, rows: Rows, blocks: int | None) -> tuple[Int[np.ndarray, " edges"], list[Any]]:
     """The first rows of the blocks, and references to the blocks in the object store; from an earlier half step if possible."""
     key = id(rows)
-    if key in _shipped and _shipped[key][0]() is rows and _shipped[key][2][0].job_id() == _job(ray):
-        return _shipped[key][1:]
+    if key in _shipped and _shipped[key][0]() is rows and _shipped[key][3] == _job(ray):
+        return _shipped[key][1], _shipped[key][2]
     cpus = int(ray.cluster_resources().get("CPU", 1))
     count = BLOCKS_PER_CPU * cpus if blocks is None else blocks
     costs = rows.lengths + 10.0
@@ -168,9 +168,9 @@ def _ship(ray: Any, rows: Rows, blocks: int | None) -> tuple[Int[np.ndarray, " e
                 )
             )
         )
-    _shipped[key] = (weakref.ref(rows, lambda _: _shipped.pop(key, None)), edges, parts)
+    _shipped[key] = (weakref.ref(rows, lambda _: _shipped.pop(key, None)), edges, parts, _job(ray))
     return edges, parts
 
 
 def _job(ray: Any) -> Any:
-    return ray.get_runtime_context().job_id
+    return ray.get_runtime_context().get_job_id()

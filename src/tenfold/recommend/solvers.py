@@ -34,6 +34,9 @@ WIDTH = 64  # coordinates of a block of the subspace solver
 HEAVY = 0.5  # excess beyond which a few steps from the last factors lag behind the exact solution
 SMALLEST = 1e-3  # weight of an entry in a dual system, as a share of what a cell without an entry weighs
 DIRECT, DUAL, GRADIENT, SUBSPACE = range(4)
+# Rows turned back into the original coordinates at a time, in float64: BLAS gives a row the same bits in every block of this
+# size, which it does not for blocks of other sizes, nor in float32. So factors do not depend on who solves which rows.
+TURNED = 384
 
 
 @dataclass(frozen=True)
@@ -200,7 +203,11 @@ def _solve(
     failed = [row for row in parallel_rows(block, costs, n_jobs, uses_blas=False) if row >= 0]
     if failed:
         raise ValueError(f"the system of row {failed[0]} is not positive definite; set regularization higher")
-    result[chosen, :k] = result[chosen, :k] @ basis.vectors.T.astype(dtype)
+    for first in range(0, len(chosen), TURNED):
+        part = chosen[first : first + TURNED]
+        block = np.zeros((TURNED, k))
+        block[: len(part)] = result[part, :k]
+        result[part, :k] = (block @ basis.vectors.T)[: len(part)]
 
 
 def _methods(rows: Rows, k: int, solver: Solver, *, started: bool, heavy: bool) -> Int[np.ndarray, " rows"]:
