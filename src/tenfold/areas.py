@@ -50,4 +50,9 @@ AREAS: tuple[Area, ...] = (
         paper="Graves 2016, Stochastic backpropagation through mixture density distributions",
         summary="Pathwise gradients through mixture samples; a VAE whose posterior is a mixture.",
     ),
+    Area(
+        name="recommend",
+        paper="Hu, Koren & Volinsky 2008, Collaborative filtering for implicit feedback datasets",
+        summary="Recommendations from plays, clicks and purchases by alternating least squares: fit, evaluate, explain.",
+    ),
 )

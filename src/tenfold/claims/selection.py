@@ -58,8 +58,8 @@ def select_claims(
     if other and ids:
         raise InputError(f"the claim {other[0].id} is measured at scale {', '.join(other[0].scales)} only")
     if other:
-        names = ", ".join(f"{claim.id} (scale {', '.join(claim.scales)})" for claim in other)
-        notes.append(f"Not measured at scale {scale}: {names}.")
+        left_out = ", ".join(f"{claim.id} (scale {', '.join(claim.scales)})" for claim in other)
+        notes.append(f"Not measured at scale {scale}: {left_out}.")
     return tuple(claim for claim in selected if claim not in other), tuple(notes)
 
 

@@ -73,8 +73,8 @@ class ImplicitALS(BaseEstimator):
 
     >>> plays = sparse.csr_array([[5, 2, 0, 0], [3, 4, 0, 0], [0, 0, 6, 1], [0, 0, 2, 2]])
     >>> model = ImplicitALS(factors=2, regularization=0.1, random_state=0).fit(plays)
-    >>> model.recommend(0, plays, n=1, exclude_seen=False)[0]  # the item of the first user's kind
-    array([1])
+    >>> model.recommend(0, plays, n=2, exclude_seen=False)[0]  # the items of the first user's kind
+    array([0, 1])
     >>> bool(np.all(np.diff(model.loss_history_) <= 0))
     True
     """

@@ -79,9 +79,7 @@ class Audience:
                 line=None if lines is None else lines[place],
             )
 
-    def vectors(
-        self, ids: Shaped[np.ndarray, " ids"]
-    ) -> tuple[Float[np.ndarray, "ids k"], sparse.csr_array]:
+    def vectors(self, ids: Shaped[np.ndarray, " ids"]) -> tuple[Float[np.ndarray, "ids k"], sparse.csr_array]:
         """Vectors of users and the items they had, (ids, items); the model's own vectors, or folded in."""
         known = find_ids(self.user_ids, ids, "user ids")
         row = find_ids(self.event_users, ids, "user ids")

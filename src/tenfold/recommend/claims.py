@@ -88,7 +88,9 @@ def loss_never_rises(seed: int, scale: str) -> Measurement:
         f"k = {factors}": Curve((np.arange(len(losses)) + 1.0).tolist(), losses.tolist())
         for factors, losses in zip((8, 32), history, strict=True)
     }
-    plot = Plot("Cost after each iteration", "iteration", "cost", curves, y_log=True, caption="Exact solver, alpha = 40.")
+    plot = Plot(
+        "Cost after each iteration", "iteration", "cost", curves, y_log=True, caption="Exact solver, alpha = 40."
+    )
     return Measurement({"largest_rise": max(rises)}, {"cost": plot})
 
 
@@ -98,7 +100,9 @@ def explanations_add_up(seed: int, scale: str) -> Measurement:
     model = ImplicitALS(16, alpha=40.0, regularization=30.0, iterations=5, dtype="float64", random_state=seed, n_jobs=1)
     model.fit(data.matrix)
     rng = np.random.default_rng(seed)
-    pairs = np.stack([rng.integers(0, size, {"smoke": 20, "quick": 300, "full": 3000}[scale]) for size in data.shape], 1)
+    pairs = np.stack(
+        [rng.integers(0, size, {"smoke": 20, "quick": 300, "full": 3000}[scale]) for size in data.shape], 1
+    )
     scores = model.score(pairs[:, 0], pairs[:, 1])
     sums = np.array([model.explain(int(u), int(i), data.matrix[[u]]).contributions.sum() for u, i in pairs])
     return Measurement({"largest_difference": float(np.abs(sums - scores).max())})
@@ -106,7 +110,9 @@ def explanations_add_up(seed: int, scale: str) -> Measurement:
 
 def ordering(seed: int, scale: str) -> Measurement:
     """Expected percentile rank of factors, item neighbourhood and popularity; the least margins over the data sets."""
-    settings: dict[str, tuple[Interactions, dict[str, Any]]] = {"MovieLens 100K": (interactions(seed, scale), {"alpha": 4.0})}
+    settings: dict[str, tuple[Interactions, dict[str, Any]]] = {
+        "MovieLens 100K": (interactions(seed, scale), {"alpha": 4.0})
+    }
     if scale == "full":
         from tenfold.recommend.published import lastfm, msweb
 
@@ -118,7 +124,8 @@ def ordering(seed: int, scale: str) -> Measurement:
     for data, confidence in settings.values():
         trial = _trial(data, seed)
         choices = [
-            {"factors": 32, **confidence, "iterations": _iterations(scale), "regularization": value} for value in LAMBDAS
+            {"factors": 32, **confidence, "iterations": _iterations(scale), "regularization": value}
+            for value in LAMBDAS
         ]
         models = (
             _fitted(trial, seed, **_chosen(trial, seed, choices)),
@@ -228,7 +235,9 @@ def frequency_scaling(seed: int, scale: str) -> Measurement:
         ticks=("0", "1"),
         caption="A fifth of the users held out, of whom four fifths of the items are shown; lambda chosen for each.",
     )
-    return Measurement({"gain": recall[1.0] - recall[0.0], "recall_0": recall[0.0], "recall_1": recall[1.0]}, {"recall": plot})
+    return Measurement(
+        {"gain": recall[1.0] - recall[0.0], "recall_0": recall[0.0], "recall_1": recall[1.0]}, {"recall": plot}
+    )
 
 
 def published_ml20m(seed: int, scale: str) -> Measurement:
@@ -298,7 +307,7 @@ CLAIMS: tuple[Claim, ...] = (
             "these than by popularity, and by popularity below chance."
         ),
         paper=f"{HKV}, section 6, figure 1",
-        published="Television, a week ahead: popularity 16.46 %, item neighbourhood 10.74 %, factors 9.08 % (50) to 8.35 % (200).",
+        published="Television, a week ahead: popularity 16.46 %, neighbourhood 10.74 %, factors 9.08 % (50) to 8.35 % (200).",
         measure=ordering,
         criteria=(
             Criterion("neighbourhood_minus_factors", "at least", 0.0, PERCENT),

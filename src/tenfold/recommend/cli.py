@@ -2,74 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tenfold.console.options import Json, Out, Resume, Seed, Threads
+from tenfold.recommend.command_options import (
+    Alpha,
+    Confidence,
+    Data,
+    Dtype,
+    Epsilon,
+    Exponent,
+    Factors,
+    Fraction,
+    HalfLife,
+    Item,
+    Iterations,
+    MinItem,
+    MinUser,
+    Model,
+    OptionalData,
+    Regularization,
+    Solver,
+    Split,
+    Target,
+    Time,
+    Unobserved,
+    User,
+    Value,
+    one_of,
+)
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from tenfold.recommend.als import ImplicitALS
-    from tenfold.recommend.interactions import Interactions
 
 app = typer.Typer(
     no_args_is_help=True,
     help="Recommend from what people did: fit, evaluate, tune, recommend, similar, explain.",
 )
-
-Data = Annotated[Path, typer.Argument(help="Events, one a line: .csv, .tsv (.gz) or .parquet with a header.")]
-OptionalData = Annotated[
-    Path | None, typer.Argument(help="Events of users: what they had is left out, new users are folded in.")
-]
-Model = Annotated[Path, typer.Argument(help="Model folder, as written by 'fit'.")]
-User = Annotated[
-    str | None, typer.Option("--user-column", help="Column of user ids.", show_default="found by its name")
-]
-Item = Annotated[
-    str | None, typer.Option("--item-column", help="Column of item ids.", show_default="found by its name")
-]
-Value = Annotated[
-    str | None,
-    typer.Option(
-        "--value-column",
-        help="Column of counts or ratings; 'none' counts every event once.",
-        show_default="found by its name",
-    ),
-]
-Time = Annotated[
-    str | None, typer.Option("--time-column", help="Column of time stamps.", show_default="found by its name")
-]
-MinUser = Annotated[int, typer.Option("--min-user", min=0, help="Leave out users with fewer items.")]
-MinItem = Annotated[int, typer.Option("--min-item", min=0, help="Leave out items with fewer users.")]
-HalfLife = Annotated[
-    float | None,
-    typer.Option("--half-life", help="Days in which an event loses half its weight.", show_default="never"),
-]
-Factors = Annotated[int, typer.Option("--factors", "-k", min=1, help="Length of the vectors of users and items.")]
-Regularization = Annotated[float, typer.Option("--regularization", "-l", help="Lambda, 0 or more.")]
-Alpha = Annotated[float, typer.Option("--alpha", "-a", help="How fast confidence grows with the value.")]
-Confidence = Annotated[
-    str, typer.Option("--confidence", help="linear 1 + alpha r, log 1 + alpha log(1 + r / epsilon), or raw (r itself).")
-]
-Epsilon = Annotated[float, typer.Option("--epsilon", help="Of the confidence 'log'.")]
-Unobserved = Annotated[float, typer.Option("--unobserved-weight", help="Weight of what was not observed.")]
-Exponent = Annotated[
-    float, typer.Option("--frequency-exponent", help="Nu: how lambda grows with the number of events, 0 to 1.")
-]
-Target = Annotated[str, typer.Option("--target", help="hkv (the 2008 objective) or rendle (that of 2022).")]
-Iterations = Annotated[int, typer.Option("--iterations", "-i", min=1, help="Passes over users and items.")]
-Solver = Annotated[str, typer.Option("--solver", help="auto, cholesky (exact), cg or subspace.")]
-Dtype = Annotated[str, typer.Option("--dtype", help="float32 or float64.")]
-Split = Annotated[
-    str,
-    typer.Option(
-        "--split", help="hold-out (of each user's items), leave-one-out, time, or users (unseen, 80 % shown)."
-    ),
-]
-Fraction = Annotated[float, typer.Option("--fraction", help="Part that is held out: of items, events or users.")]
 
 
 @app.command()
@@ -97,7 +71,9 @@ def fit(
         float | None, typer.Option("--tol", help="Stop when the loss falls by less than this part.", show_default="off")
     ] = None,
     dtype: Dtype = "float32",
-    engine: Annotated[str, typer.Option("--engine", help="local, or ray (many machines; exact solver).")] = "local",
+    engine: Annotated[
+        str, typer.Option("--engine", callback=one_of("local", "ray"), help="local, or ray (several machines).")
+    ] = "local",
     seed: Seed = 0,
     threads: Threads = None,
     json: Json = False,
@@ -105,18 +81,15 @@ def fit(
     """Learn vectors of users and items from a log of events, and write a model folder with the original ids."""
     from tenfold.console.progress import progress
     from tenfold.console.tables import show_record
-    from tenfold.errors import InputError
     from tenfold.files.atomic import check_folder
-    from tenfold.recommend.als import ImplicitALS
+    from tenfold.recommend.command_inputs import new_model, prepared, read_events
     from tenfold.runtime import set_threads
 
     set_threads(threads)
-    if engine not in ("local", "ray"):
-        raise InputError(f"--engine {engine!r} is neither local nor ray")
     check_folder(out)  # before the work, not after it
-    events = _prepared(_read(data, user, item, value, time), min_user, min_item, half_life)
-    model = ImplicitALS(
-        factors,
+    events = prepared(read_events(data, user, item, value, time), min_user, min_item, half_life)
+    model = new_model(
+        factors=factors,
         regularization=regularization,
         alpha=alpha,
         confidence=confidence,
@@ -188,16 +161,16 @@ def evaluate(
     """Hold events out, fit on the rest, and judge the model beside item neighbourhoods and popularity, in one table."""
     from tenfold.console.progress import progress
     from tenfold.console.tables import show_table
-    from tenfold.recommend.als import ImplicitALS
+    from tenfold.recommend.command_inputs import new_model, prepared, read_events
     from tenfold.recommend.evaluation import baselines, judge, make_trial, metric_names
     from tenfold.runtime import set_threads
 
     set_threads(threads)
     names, lengths = metric_names(metrics)
-    events = _prepared(_read(data, user, item, value, time), min_user, min_item, half_life)
-    trial = make_trial(events, split, fraction=fraction, random_state=seed)  # type: ignore[arg-type]
-    model = ImplicitALS(
-        factors,
+    events = prepared(read_events(data, user, item, value, time), min_user, min_item, half_life)
+    trial = make_trial(events, split, fraction=fraction, random_state=seed)
+    model = new_model(
+        factors=factors,
         regularization=regularization,
         alpha=alpha,
         confidence=confidence,
@@ -268,7 +241,7 @@ def tune(
     from tenfold.console.progress import progress
     from tenfold.console.tables import show_table
     from tenfold.files.atomic import check_folder
-    from tenfold.recommend.als import ImplicitALS
+    from tenfold.recommend.command_inputs import new_model, prepared, read_events
     from tenfold.recommend.evaluation import judge, make_trial, metric_names
     from tenfold.recommend.tuning import Parameters, draw_candidates, search_space, successive_halving, total_iterations
     from tenfold.runtime import set_threads
@@ -280,12 +253,12 @@ def tune(
     )
     chosen = draw_candidates(candidates, space, seed=seed)
     check_folder(out)
-    events = _prepared(_read(data, user, item, value, time), min_user, min_item, half_life)
-    trial = make_trial(events, split, fraction=fraction, random_state=seed)  # type: ignore[arg-type]
-    fixed = {"confidence": confidence, "solver": solver, "random_state": seed}
+    events = prepared(read_events(data, user, item, value, time), min_user, min_item, half_life)
+    trial = make_trial(events, split, fraction=fraction, random_state=seed)
+    fixed: dict[str, Any] = {"confidence": confidence, "solver": solver, "random_state": seed}
 
     def measure(parameters: Parameters, length: int) -> dict[str, float]:
-        model = ImplicitALS(**{**fixed, **parameters}, iterations=length, n_jobs=threads)  # type: ignore[arg-type]
+        model = new_model(**{**fixed, **parameters}, iterations=length, n_jobs=threads)
         return dict(judge(model.fit(trial.train), trial, k=lengths))
 
     settings = {
@@ -344,29 +317,30 @@ def recommend(
     from tenfold.console.progress import progress
     from tenfold.console.tables import show_record
     from tenfold.recommend.audience import Audience
+    from tenfold.recommend.command_inputs import load_model, read_events
     from tenfold.recommend.recommendations import blocks_of, check_output, read_ids, write_recommendations
     from tenfold.runtime import set_threads
 
     set_threads(threads)
     check_output(out)
-    fitted, user_ids, item_ids = _load(model)
+    fitted, user_ids, item_ids = load_model(model)
     audience = Audience(
         fitted,
         user_ids,
         item_ids,
-        None if data is None else _read(data, user, item, value, None, undated=True),
+        None if data is None else read_events(data, user, item, value, None, undated=True),
         refresh=fold_in,
     )
     total = len(audience.everyone) if users is None else None
     served = 0
     with progress("recommending", total) as display:
 
-        def blocks():  # type: ignore[no-untyped-def]
+        def blocks() -> Iterator[np.ndarray]:
             nonlocal served
             if users is None:
-                parts = ((None, ids) for ids in blocks_of(audience.everyone, block))
+                parts: Iterator[Any] = ((None, ids) for ids in blocks_of(audience.everyone, block))
             else:
-                parts = read_ids(users, integers=audience.everyone.dtype.kind == "i", block=block)  # type: ignore[assignment]
+                parts = read_ids(users, integers=audience.everyone.dtype.kind == "i", block=block)
             for lines, ids in parts:
                 audience.require(ids, users, lines)
                 yield ids
@@ -394,14 +368,15 @@ def similar(
 ) -> None:
     """The most similar items (by the cosine of their vectors), itself first."""
     from tenfold.console.tables import show_table
+    from tenfold.recommend.command_inputs import load_model, place_of
     from tenfold.runtime import set_threads
 
     set_threads(threads)
-    fitted, user_ids, item_ids = _load(model)
+    fitted, user_ids, item_ids = load_model(model)
     kind, ids = ("user", user_ids) if of_users else ("item", item_ids)
     rows = []
     for wanted in items:
-        place = _place(ids, wanted, kind)
+        place = place_of(ids, wanted, kind)
         found, cosines = fitted.similar_users(place, n=number) if of_users else fitted.similar_items(place, n=number)
         rows += [[wanted, ids[i].item(), float(c)] for i, c in zip(found, cosines, strict=True) if i >= 0]
     show_table(f"Similar {kind}s", [kind, "similar", "cosine"], rows, json=json)
@@ -423,68 +398,16 @@ def explain(
     """Why this item for this user: what each of the user's own items contributes to the score; the parts add up to it."""
     from tenfold.console.tables import show_table
     from tenfold.recommend.audience import Audience
+    from tenfold.recommend.command_inputs import load_model, place_of, read_events
     from tenfold.runtime import set_threads
 
     set_threads(threads)
-    fitted, user_ids, item_ids = _load(model)
-    events = _read(data, user, item, value, None, undated=True)
+    fitted, user_ids, item_ids = load_model(model)
+    events = read_events(data, user, item, value, None, undated=True)
     audience = Audience(fitted, user_ids, item_ids, events)
-    total, parts = audience.explain(_place(events.user_ids, for_user, "user"), _place(item_ids, for_item, "item"))
+    total, parts = audience.explain(place_of(events.user_ids, for_user, "user"), place_of(item_ids, for_item, "item"))
     rows: list[list[object]] = [[item_ids[place].item(), part] for place, part in parts[:number]]
     if len(parts) > number:
         rows.append([f"{len(parts) - number} others", sum(part for _, part in parts[number:])])
     rows.append(["score", total])
     show_table(f"Why {for_item} for {for_user}", ["item", "contribution"], rows, json=json)
-
-
-def _read(
-    data: Path, user: str | None, item: str | None, value: str | None, time: str | None, *, undated: bool = False
-) -> Interactions:
-    """The events; without their time stamps, and so in less memory, where nobody asks for these."""
-    from tenfold.recommend.interactions import Interactions
-
-    events = Interactions.from_csv(data, user=user, item=item, value=None if value == "none" else value, timestamp=time)
-    if value == "none":
-        events = events.binarize() if events.last_times is None else _counted(events)
-    return Interactions.from_matrix(events.matrix, events.user_ids, events.item_ids) if undated else events
-
-
-def _counted(events: Interactions) -> Interactions:
-    import numpy as np
-
-    from tenfold.recommend.interactions import Interactions
-
-    single = events.events
-    ones = np.ones(len(single.users), np.float32)
-    return Interactions.from_codes(single._replace(values=ones), events.user_ids, events.item_ids)
-
-
-def _prepared(events: Interactions, min_user: int, min_item: int, half_life: float | None) -> Interactions:
-    from datetime import timedelta
-
-    if half_life is not None:
-        events = events.decay(timedelta(days=half_life))
-    return events.minimum_counts(user=min_user, item=min_item) if min_user > 1 or min_item > 1 else events
-
-
-def _load(model: Path) -> tuple[ImplicitALS, np.ndarray, np.ndarray]:
-    """The model and the ids of its users and items, in the order of its factors."""
-    import numpy as np
-
-    from tenfold.recommend.als import ImplicitALS
-
-    fitted = ImplicitALS.from_pretrained(model)
-    users = fitted.user_ids_ if getattr(fitted, "user_ids_", None) is not None else np.arange(len(fitted.user_factors_))
-    items = fitted.item_ids_ if getattr(fitted, "item_ids_", None) is not None else np.arange(len(fitted.item_factors_))
-    return fitted, users, items
-
-
-def _place(ids: np.ndarray, wanted: str, kind: str) -> int:
-    from tenfold.errors import InputError
-    from tenfold.recommend.identifiers import require_ids
-
-    if ids.dtype.kind == "i":
-        if not wanted.lstrip("-").isdecimal():
-            raise InputError(f"{kind} {wanted!r} is no integer, as the {kind} ids are (such as {ids[0].item()})")
-        return int(require_ids(ids, [int(wanted)], kind)[0])
-    return int(require_ids(ids, [wanted], kind)[0])

@@ -57,7 +57,7 @@ def signed_confidence(
             size = 1 + size.dtype.type(alpha) * np.log1p(size / size.dtype.type(epsilon))
     if not np.isfinite(size).all():
         raise ValueError(f"a confidence is beyond {size.dtype}: lower alpha={alpha:g}, or scale the counts")
-    return np.copysign(size, values)
+    return np.copysign(size, values.astype(dtype, copy=False))
 
 
 def row_regularization(

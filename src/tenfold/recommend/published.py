@@ -6,6 +6,7 @@ None may be passed on, and the large ones are not fetched: they are read where t
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 from scipy import sparse
@@ -18,7 +19,7 @@ from tenfold.recommend.evaluation import Trial, judge
 from tenfold.recommend.interactions import Interactions
 from tenfold.recommend.splits import strong_generalization
 
-SETTINGS = {
+SETTINGS: dict[str, dict[str, Any]] = {
     "ml-20m": {"factors": 2048, "regularization": 0.003, "unobserved_weight": 0.1},
     "msd": {"factors": 8192, "regularization": 0.002, "unobserved_weight": 0.02},
 }
@@ -70,7 +71,9 @@ def strong_set(name: str) -> Interactions:
         undated = Interactions.from_matrix(data.matrix, data.user_ids, data.item_ids)
         return undated.binarize(4).minimum_counts(user=5)
     frame = pl.scan_csv(path, separator="\t", has_header=False, new_columns=["user", "song", "plays"])
-    return frame_interactions(frame, user="user", item="song", value="plays").binarize().minimum_counts(user=20, item=200)
+    return (
+        frame_interactions(frame, user="user", item="song", value="plays").binarize().minimum_counts(user=20, item=200)
+    )
 
 
 def published_recall(name: str, seed: int) -> dict[str, float]:

@@ -8,13 +8,13 @@ the fixed side, k factors of b bytes and N nodes
 moved per half step       F k b to each node (once, whatever its workers: N F k b in all), R k b back to the driver; with
                           the iterative solvers R k b of starting points, too
 memory of a node          F k b (fixed, shared by its workers), F k b for each worker at work (the rotated table), and the blocks
-                          that it holds: 12 bytes an entry in float32, of which every entry is kept twice, by user and by item
+                          that it holds: 8 bytes an entry in float32, and every entry is kept twice, by user and by item
 memory of the driver      the interactions and both sides of factors
 ========================  =======================================================================================
 
 Example: 10 million users, 1 million items, 1 billion entries, k = 128, float32, 10 nodes. The user half step moves 0.5 GB to each
 node and 5.1 GB back, the item half step 5.1 GB to each node and 0.5 GB back; a node of 16 workers holds about
-2.4 GB of blocks, and in the item half step 5.1 GB fixed and 5.1 GB for each worker. Bytes grow with rows times k and not with
+1.6 GB of blocks, and in the item half step 5.1 GB fixed and 5.1 GB for each worker. Bytes grow with rows times k and not with
 entries; the fixed side is what limits: take few workers a node with many threads each (``n_jobs``).
 
 The exact solver gives the factors of the local engine to the bit, whatever the blocks. A few steps of conjugate gradients do
@@ -24,6 +24,7 @@ not quite: their basis is chosen from the mean weights of a block's rows. A bloc
 from __future__ import annotations
 
 import weakref
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -156,7 +157,7 @@ def _ship(ray: Any, rows: Rows, blocks: int | None) -> tuple[Int[np.ndarray, " e
     costs = rows.lengths + 10.0
     edges = block_edges(costs, float(costs.sum()) / max(1, count))
     parts = []
-    for first, last in zip(edges[:-1], edges[1:], strict=True):
+    for first, last in pairwise(edges):
         entries = slice(rows.indptr[first], rows.indptr[last])
         parts.append(
             ray.put(

@@ -205,9 +205,9 @@ def _solve(
         raise ValueError(f"the system of row {failed[0]} is not positive definite; set regularization higher")
     for first in range(0, len(chosen), TURNED):
         part = chosen[first : first + TURNED]
-        block = np.zeros((TURNED, k))
-        block[: len(part)] = result[part, :k]
-        result[part, :k] = (block @ basis.vectors.T)[: len(part)]
+        turned = np.zeros((TURNED, k))
+        turned[: len(part)] = result[part, :k]
+        result[part, :k] = (turned @ basis.vectors.T)[: len(part)]
 
 
 def _methods(rows: Rows, k: int, solver: Solver, *, started: bool, heavy: bool) -> Int[np.ndarray, " rows"]:
