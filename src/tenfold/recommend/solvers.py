@@ -72,7 +72,7 @@ class Rows:
     @cached_property
     def column_weights(self) -> Float[np.ndarray, " columns"]:
         """Sum of the weights of each column, as far as columns occur."""
-        return np.bincount(self.indices, np.abs(self.confidence) - self.base)
+        return np.bincount(self.indices, np.abs(self.confidence) - self.base).astype(np.float64, copy=False)
 
 
 def gram_matrix(factors: Float[np.ndarray, "rows k"]) -> Float[np.ndarray, "k k"]:
