@@ -276,7 +276,7 @@ class ImplicitALS(BaseEstimator):
         users = row_numbers(users, len(self.user_factors_), "user")
         items = row_numbers(items, len(self.item_factors_), "item")
         products = self.user_factors_[users].astype(np.float64) * self.item_factors_[items]
-        return products.sum(-1)
+        return np.asarray(products.sum(-1))
 
     def score_block(self, users: Any, X: Any = None) -> Float[np.ndarray, "users items"]:
         """Scores of all items for some users; for `ranking_metrics`."""
