@@ -19,9 +19,9 @@ import numpy as np
 
 from tenfold.numerics import kernel
 from tenfold.numerics.rank_update import cholesky, cholesky_solve, rank_update
+from tenfold.numerics.row_products import accumulate_four, four_adds, four_dots, gather_four
 
 BLOCK = 6144  # numbers of a gathered block: two of them stay in the first-level cache
-PREFETCH = 4
 
 
 @kernel
@@ -146,36 +146,15 @@ def _dot(a, b):
 
 
 @kernel
-def _four_dots(a, b, c, d, x):
-    """Products of four rows with one vector, so that each loaded part of the vector is used four times."""
-    first = second = third = fourth = x.dtype.type(0)
-    for j in range(x.size):
-        first += a[j] * x[j]
-        second += b[j] * x[j]
-        third += c[j] * x[j]
-        fourth += d[j] * x[j]
-    return first, second, third, fourth
-
-
-@kernel
-def _four_adds(values, p, a, q, b, r, c, s, d):
-    for j in range(values.size):
-        values[j] += p * a[j] + q * b[j] + r * c[j] + s * d[j]
-
-
-@kernel
 def _apply(rows, count, weights, x, result):
-    """``result = x + sum_t w_t z_t (z_t . x)`` in one pass over the gathered rows."""
-    result[:] = x
-    t = 0
-    while t + 4 <= count:
-        a, b, c, d = rows[t], rows[t + 1], rows[t + 2], rows[t + 3]
-        p, q, r, s = _four_dots(a, b, c, d, x)
-        _four_adds(result, weights[t] * p, a, weights[t + 1] * q, b, weights[t + 2] * r, c, weights[t + 3] * s, d)
-        t += 4
-    while t < count:
-        _add_scaled(result, weights[t] * _dot(rows[t], x), rows[t])
-        t += 1
+    """``result = x + sum_t w_t z_t (z_t . x)``, four of the gathered rows at a time."""
+    width = x.size
+    for j in range(width):
+        result[j] = x[j]
+    for t in range(0, count, 4):
+        p, q, r, s = four_dots(rows, t, width, x)
+        factors = (weights[t] * p, weights[t + 1] * q, weights[t + 2] * r, weights[t + 3] * s)
+        four_adds(rows, t, width, factors, result)
 
 
 @kernel
@@ -193,6 +172,7 @@ def conjugate_gradient_rows(
     longest = 1
     for row in order:
         longest = max(longest, indptr[row + 1] - indptr[row])
+    longest = (longest + 3) // 4 * 4
     gathered, row_weights = np.empty((longest, padded_width), dtype), np.empty(longest, dtype)
     roots, x, residual, direction = (
         np.empty(padded_width, dtype),
@@ -205,6 +185,7 @@ def conjugate_gradient_rows(
         np.empty(padded_width, dtype),
         np.empty(padded_width, dtype),
     )
+    signed = np.empty(4, dtype)
     for row in order:
         start, count = indptr[row], indptr[row + 1] - indptr[row]
         solution = out[row]
@@ -216,13 +197,29 @@ def conjugate_gradient_rows(
             x[j] = solution[j] / roots[j]
         residual[:] = -x
         scaling[:] = 1
-        for t in range(count):
-            # one pass: gather, and what the entry adds to right-hand side, residual and diagonal
-            similarity = _gather(gathered[t], table[indices[start + t]], roots, x)
-            signed = confidence[start + t]
-            weight = abs(signed) - base
-            row_weights[t] = weight
-            _accumulate(residual, max(signed, zero) - weight * similarity, scaling, weight, gathered[t])
+        last = start + count - 1
+        # one pass: gather, and what the entries add to right-hand side, residual and diagonal; beyond the last entry
+        # it is repeated with weight 0
+        for t in range(0, count, 4):
+            here = start + t
+            numbers = (
+                np.int64(indices[here]),
+                np.int64(indices[min(here + 1, last)]),
+                np.int64(indices[min(here + 2, last)]),
+                np.int64(indices[min(here + 3, last)]),
+            )
+            similarity = gather_four(table, numbers, padded_width, roots, x, gathered, t)
+            for i in range(4):
+                signed[i] = confidence[here + i] if here + i <= last else zero
+                row_weights[t + i] = abs(signed[i]) - base if here + i <= last else zero
+            weights = (row_weights[t], row_weights[t + 1], row_weights[t + 2], row_weights[t + 3])
+            factors = (
+                max(signed[0], zero) - weights[0] * similarity[0],
+                max(signed[1], zero) - weights[1] * similarity[1],
+                max(signed[2], zero) - weights[2] * similarity[2],
+                max(signed[3], zero) - weights[3] * similarity[3],
+            )
+            accumulate_four(gathered, t, padded_width, factors, weights, residual, scaling)
         for j in range(padded_width):
             scaling[j] = one / scaling[j] if scaling[j] > zero else one
             scaled[j] = scaling[j] * residual[j]
@@ -247,24 +244,6 @@ def conjugate_gradient_rows(
         for j in range(padded_width):
             solution[j] = x[j] * roots[j]
     return -1
-
-
-@kernel
-def _accumulate(residual, factor, scaling, weight, z):
-    for j in range(z.size):
-        residual[j] += factor * z[j]
-        scaling[j] += weight * z[j] * z[j]
-
-
-@kernel
-def _gather(z, factors, roots, x):
-    """Fills ``z`` with the scaled factors and returns their product with ``x``."""
-    result = z.dtype.type(0)
-    for j in range(z.size):
-        value = factors[j] * roots[j]
-        z[j] = value
-        result += value * x[j]
-    return result
 
 
 @kernel

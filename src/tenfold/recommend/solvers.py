@@ -187,7 +187,8 @@ def _solve(
         result[chosen, :k] = start[chosen] @ basis.inverse.astype(dtype)
     order = chosen[np.argsort(-rows.lengths[chosen], kind="stable")]
     shift = basis.shift.astype(dtype)
-    arguments = (rows.indptr, rows.indices, rows.confidence, dtype.type(rows.base), table, diagonal, shift, k)
+    confidence = rows.confidence.astype(dtype, copy=False)
+    arguments = (rows.indptr, rows.indices, confidence, dtype.type(rows.base), table, diagonal, shift, k)
 
     def block(first: int, last: int) -> int:
         part = order[first:last]
@@ -234,4 +235,4 @@ def _nanoseconds(lengths: Int[np.ndarray, " rows"], k: int, method: int) -> Floa
         return 200 + n * n * (k / 40) + n**3 / 60 + n * n / 3 + 2 * n * k
     if method == SUBSPACE:
         return 500 + n * k * (WIDTH / 40 + 1) + k * WIDTH * WIDTH / 60
-    return 500 + (STEPS + 2) * n * k / 6
+    return 500 + (STEPS + 2) * n * k / 10
