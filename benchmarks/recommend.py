@@ -8,8 +8,10 @@ implicit's: it does the same work on the same entries, and its losses are not co
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -189,7 +191,8 @@ def irspack(solver: str) -> Callable[[Work], Any]:
             train_epochs=given.iterations,
             prediction_time_max_cg_steps=3,
         )
-        return model.learn()
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):  # its progress bars
+            return model.learn()
 
     return run
 
@@ -199,9 +202,7 @@ IMPLICIT = {
     False: Peer(implicit(use_cg=False), package="implicit"),
 }
 IRSPACK = {solver: Peer(irspack(solver), package="irspack") for solver in ("CG", "CHOLESKY")}
-WHOLE = (
-    "one call is a whole fit of 3 iterations with its set-up and, for Tenfold, the losses and a last exact user step"
-)
+WHOLE = "one call is a whole fit with its set-up and, for Tenfold, the losses and a last exact user step"
 
 
 def exact(shape: str, factors: int, *, quick: bool = False) -> Case:
@@ -218,8 +219,8 @@ def exact(shape: str, factors: int, *, quick: bool = False) -> Case:
 
 def default(shape: str, factors: int, *, quick: bool = False) -> Case:
     return Case(
-        f"default solver, {shape}, k={factors}, 3 iterations",
-        lambda: work(shape, factors, 3),
+        f"default solver, {shape}, k={factors}, 10 iterations",
+        lambda: work(shape, factors, 10),
         ours("auto"),
         {"implicit": IMPLICIT[True], "irspack": IRSPACK["CG"]},
         quick=quick,
