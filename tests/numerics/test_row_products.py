@@ -5,7 +5,7 @@ import pytest
 
 from tenfold.numerics import kernel
 from tenfold.numerics.rank_update import padded
-from tenfold.numerics.row_products import accumulate_four, four_adds, four_dots, gather_four
+from tenfold.numerics.row_products import accumulate_four, four_adds, four_dots, four_products, gather_four, weigh_row
 
 
 @kernel
@@ -23,6 +23,16 @@ def gather(table, numbers, roots, x, rows, first):
 def accumulate(rows, first, a, b, result, squares):
     factors, weights = (a[0], a[1], a[2], a[3]), (b[0], b[1], b[2], b[3])
     accumulate_four(rows, first, result.size, factors, weights, result, squares)
+
+
+@kernel
+def products(table, numbers, x):
+    return four_products(table, (numbers[0], numbers[1], numbers[2], numbers[3]), x.size, x)
+
+
+@kernel
+def weigh(table, number, weight, factor, plain, weighted, place, result):
+    weigh_row(table, number, result.size, weight, factor, plain, weighted, place, result)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -45,3 +55,10 @@ def test_four_rows_give_what_numpy_gives(dtype):
         accumulate(rows, 1, factors, weights, result, squares)
         np.testing.assert_allclose(result, 1 + factors @ rows[1:5], **close)
         np.testing.assert_allclose(squares, 1 + weights @ rows[1:5] ** 2, **close)
+        np.testing.assert_allclose(products(rows, numbers, x), rows[numbers] @ x, **close)
+        plain, weighted, result = np.zeros((3, k), dtype), np.zeros((3, k), dtype), np.ones(k, dtype)
+        weigh(rows, 8, weights[0], factors[0], plain, weighted, 1, result)
+        np.testing.assert_array_equal(plain[1], rows[8])
+        np.testing.assert_array_equal(weighted[1], weights[0] * rows[8])
+        np.testing.assert_allclose(result, 1 + factors[0] * rows[8], **close)
+        assert not plain[[0, 2]].any()

@@ -1,8 +1,9 @@
 """Products of four rows with one vector, and sums of four rows, as streams of vector instructions.
 
-Written as loops over array slices these cost more in bookkeeping (bounds, aliasing checks, reference counts) than in arithmetic
-when rows are short. Here each is one loop over whole vectors, without checks: four rows at a time, so that every part
-of the shared vector is loaded once for four. Widths are `padded` (module `rank_update`), arrays contiguous.
+Written as loops over array slices these cost more in bookkeeping (bounds, aliasing checks, reference counts) than in
+arithmetic when rows are short. Here each is one loop over whole vectors, without checks: four rows at a time, so that every
+part of the shared vector is loaded once for four (`weigh_row` takes a single one). Widths are `padded` (module
+`rank_update`), arrays contiguous.
 """
 
 from __future__ import annotations
@@ -181,3 +182,49 @@ def _accumulate_four(scalar, context, builder, signature, arguments):
 
     stream.loop(width, 0, body)
     return context.get_dummy_value()
+
+
+@intrinsic
+def weigh_row(typingctx, table, number, width, weight, factor, plain, weighted, place, result):
+    """Copies ``z = table[number]`` to ``plain[place]``, ``weight z`` to ``weighted[place]``; ``result += factor z``."""
+    signature = types.void(
+        table, types.int64, types.int64, table.dtype, table.dtype, plain, weighted, types.int64, result
+    )
+    return signature, partial(_weigh_row, table.dtype)
+
+
+def _weigh_row(scalar, context, builder, signature, arguments):
+    stream = _Stream(context, builder, signature, scalar)
+    table, plain, weighted, result = (stream.data(i, arguments[i]) for i in (0, 5, 6, 8))
+    width = arguments[2]
+    source = stream.row(table, arguments[1], width)
+    copy, scaled = (stream.row(base, arguments[7], width) for base in (plain, weighted))
+    weight, factor = stream.spread(arguments[3]), stream.spread(arguments[4])
+
+    def body(at, _):
+        value = stream.load(source, at)
+        stream.store(value, copy, at)
+        stream.store(stream.multiply(value, weight), scaled, at)
+        stream.store(stream.fma(value, factor, stream.load(result, at)), result, at)
+        return []
+
+    stream.loop(width, 0, body)
+    return context.get_dummy_value()
+
+
+@intrinsic
+def four_products(typingctx, table, numbers, width, x):
+    """``table[numbers[r]] . x`` for r = 0..3, as a tuple."""
+    return types.UniTuple(table.dtype, ROWS)(table, numbers, types.int64, x), partial(_four_products, table.dtype)
+
+
+def _four_products(scalar, context, builder, signature, arguments):
+    stream = _Stream(context, builder, signature, scalar)
+    table, x, width = stream.data(0, arguments[0]), stream.data(3, arguments[3]), arguments[2]
+    rows = [stream.row(table, builder.extract_value(arguments[1], r), width) for r in range(ROWS)]
+
+    def body(at, sums):
+        shared = stream.load(x, at)
+        return [stream.fma(stream.load(row, at), shared, total) for row, total in zip(rows, sums, strict=True)]
+
+    return context.make_tuple(builder, signature.return_type, stream.loop(width, ROWS, body))

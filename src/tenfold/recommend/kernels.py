@@ -19,7 +19,7 @@ import numpy as np
 
 from tenfold.numerics import kernel
 from tenfold.numerics.rank_update import cholesky, cholesky_solve, rank_update
-from tenfold.numerics.row_products import accumulate_four, four_adds, four_dots, gather_four
+from tenfold.numerics.row_products import accumulate_four, four_adds, four_dots, four_products, gather_four, weigh_row
 
 BLOCK = 6144  # numbers of a gathered block: two of them stay in the first-level cache
 
@@ -28,13 +28,6 @@ BLOCK = 6144  # numbers of a gathered block: two of them stay in the first-level
 def _add_scaled(values, factor, other):
     for j in range(values.size):
         values[j] += factor * other[j]
-
-
-@kernel
-def _copy_scaled(values, factor, other, plain):
-    for j in range(values.size):
-        plain[j] = other[j]
-        values[j] = factor * other[j]
 
 
 @kernel
@@ -57,18 +50,16 @@ def direct_rows(order, indptr, indices, confidence, base, table, diagonal, shift
     block = max(8, BLOCK // padded_width)
     dtype = table.dtype
     weighted, plain = np.empty((block, padded_width), dtype), np.empty((block, padded_width), dtype)
-    matrix = np.empty((padded_width, padded_width), dtype)
+    matrix, solution = np.empty((padded_width, padded_width), dtype), np.empty(padded_width, dtype)
+    zero = dtype.type(0)
     for row in order:
         matrix[:] = 0
-        solution = out[row]
         solution[:] = 0
         count = 0
         for t in range(indptr[row], indptr[row + 1]):
-            factors = table[indices[t]]
             signed = confidence[t]
-            _copy_scaled(weighted[count], abs(signed) - base, factors, plain[count])
-            if signed > 0:
-                _add_scaled(solution, signed, plain[count])
+            weight, target = abs(signed) - base, max(signed, zero)
+            weigh_row(table, indices[t], padded_width, weight, target, plain, weighted, count, solution)
             count += 1
             if count == block:
                 rank_update(weighted, plain, count, matrix)
@@ -79,6 +70,7 @@ def direct_rows(order, indptr, indices, confidence, base, table, diagonal, shift
         if not cholesky(matrix):
             return row
         cholesky_solve(matrix, solution)
+        out[row] = solution
     return -1
 
 
@@ -316,14 +308,29 @@ def loss_rows(start, stop, indptr, indices, confidence, left, right):
     """``sum c (p - s)^2`` and ``sum s^2`` over the entries of the rows ``start`` to ``stop``, in float64; s = left . right."""
     observed = 0.0
     squares = 0.0
+    width = left.shape[1]
+    whole = width % (32 // left.itemsize) == 0  # vectors; other widths go row by row
+    scores = np.empty(4)
     for row in range(start, stop):
         factors = left[row]
-        for t in range(indptr[row], indptr[row + 1]):
-            score = np.float64(_dot(factors, right[indices[t]]))
-            signed = np.float64(confidence[t])
-            error = (1.0 if signed > 0 else 0.0) - score
-            observed += abs(signed) * error * error
-            squares += score * score
+        last = indptr[row + 1] - 1
+        for first in range(indptr[row], indptr[row + 1], 4):
+            if whole:
+                numbers = (
+                    np.int64(indices[first]),
+                    np.int64(indices[min(first + 1, last)]),
+                    np.int64(indices[min(first + 2, last)]),
+                    np.int64(indices[min(first + 3, last)]),
+                )
+                scores[0], scores[1], scores[2], scores[3] = four_products(right, numbers, width, factors)
+            else:
+                for i in range(min(4, last + 1 - first)):
+                    scores[i] = _dot(factors, right[indices[first + i]])
+            for i in range(min(4, last + 1 - first)):
+                signed = np.float64(confidence[first + i])
+                error = (1.0 if signed > 0 else 0.0) - scores[i]
+                observed += abs(signed) * error * error
+                squares += scores[i] * scores[i]
     return observed, squares
 
 

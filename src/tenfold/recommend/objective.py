@@ -92,6 +92,7 @@ def total_loss(
     n_jobs: int | None = None,
 ) -> Loss:
     """The cost, its sums in float64 (products in the dtype of the factors)."""
+    users, items = np.ascontiguousarray(users), np.ascontiguousarray(items)
     parts = parallel_rows(
         lambda first, last: kernels.loss_rows(first, last, rows.indptr, rows.indices, rows.confidence, users, items),
         rows.lengths.astype(float) + 1,
