@@ -213,3 +213,15 @@ def test_interrupted_fit_says_what_was_saved_and_resumes_to_the_same_weights(ten
         weights = (folder / "model.safetensors").read_bytes()
         assert weights == (tmp_path / "whole" / "model.safetensors").read_bytes()
         assert not (folder / "checkpoints").exists()
+
+
+def test_data_is_never_overwritten_by_what_is_made_from_it(tmp_path):
+    from tenfold.errors import InputError
+    from tenfold.mixture.cli import _keep_input
+
+    table = tmp_path / "table.csv"
+    table.write_text("a,b\n1,2\n")
+    with pytest.raises(InputError, match="data that would be read"):
+        _keep_input(table, str(table))
+    _keep_input(tmp_path / "codes.csv", str(table))
+    assert table.read_text() == "a,b\n1,2\n"

@@ -61,7 +61,10 @@ def reproduce(
     from tenfold.claims.outcome import exit_code, show_results
     from tenfold.claims.report import write_report
     from tenfold.claims.runner import run_claims
+    from tenfold.errors import InputError
 
+    if out.exists() and not out.is_dir():
+        raise InputError("this is a file; --out is the folder of the report", path=out)
     with live_progress() as on_progress:
         results = run_claims(claims, scale=scale.value, seeds=seeds, jobs=jobs, fresh=no_cache, on_progress=on_progress)
     page = write_report(results, out, notes=notes)

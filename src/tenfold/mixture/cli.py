@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +14,8 @@ from tenfold.console.options import Device, Json, Out, Resume, Seed, Threads
 if TYPE_CHECKING:
     from tenfold.mixture.data import Features
     from tenfold.mixture.vae import MixtureVAE
+
+WORTH_THREADS = 10**8  # multiplications a step; below, threads wait for each other longer than they work
 
 app = typer.Typer(no_args_is_help=True, help="A VAE whose posterior is a mixture: fit, embed, sample, evaluate, plot.")
 
@@ -98,6 +101,10 @@ def fit(
         raise InputError(f"--hidden {hidden!r} must be whole numbers separated by commas, such as 256,128") from None
     MixtureVAE.check_folder(out)  # before the work, not after it
     features = read_features(data, size=size, grayscale=grayscale, white=white)
+    layers = [features.values.shape[1], *widths, latent * components]
+    products = batch_size * samples * sum(before * after for before, after in pairwise(layers))
+    if threads is None and products < WORTH_THREADS:
+        set_threads(1)
     if likelihood == "auto":
         likelihood = "bernoulli" if features.binary_or_intensity else "gaussian"
     checkpoints = out / "checkpoints"
@@ -172,6 +179,7 @@ def embed(
     from tenfold.files import write_table
     from tenfold.runtime import set_threads
 
+    _keep_input(out, data)
     set_threads(threads)
     vae, features = _load(model, data, grayscale, white)
     codes, probs = (t.numpy() for t in vae.embed(features.values))
@@ -290,6 +298,7 @@ def plot(
     from tenfold.mixture.pictures import latent_map
     from tenfold.runtime import set_threads
 
+    _keep_input(out, data)
     set_threads(threads)
     if by not in ("component", "label"):
         raise InputError(f"--by {by!r} is neither component nor label")
@@ -319,3 +328,12 @@ def _load(model: Path, data: str, grayscale: bool, white: int | None) -> tuple[M
         white=white,
     )
     return vae, replace(features, values=features.values.to(vae.center.dtype))
+
+
+def _keep_input(out: Path, data: str) -> None:
+    """Refuse to write over what is about to be read."""
+    from tenfold.errors import InputError
+    from tenfold.files.arrays import split_member
+
+    if out.exists() and out.samefile(split_member(data)[0]):
+        raise InputError("this is the data that would be read; give --out another name", path=out)

@@ -13,6 +13,7 @@ from torch import Tensor
 from tenfold.errors import InputError
 from tenfold.files import read_array, read_images, read_table
 from tenfold.files.arrays import split_member
+from tenfold.files.images import SUFFIXES
 
 TABLES = (".csv", ".tsv", ".gz", ".parquet", ".pq", ".npy", ".npz")
 DIM = 64  # an array of bytes whose brightest pixel is darker than this was not meant as 0 to 255
@@ -75,6 +76,8 @@ def read_features(
     if file.is_dir() or file.suffix.lower() not in TABLES:
         if white is not None:
             raise InputError("white is for arrays of whole numbers; in image files it is known", path=path)
+        if file.is_file() and file.suffix.lower() not in SUFFIXES:
+            raise InputError(f"neither a table ({', '.join(TABLES)}) nor an image ({', '.join(SUFFIXES)})", path=path)
         return _images(path, size, grayscale, 255)
     if file.suffix.lower() in (".npy", ".npz") and (array := read_array(path)).ndim > 2:
         return _images(path, size, grayscale, _white(array, white, path))

@@ -327,7 +327,7 @@ def _digits_gain(seed: int, scale: str, objective: str, latent_dim: int) -> Meas
     plot = Plot(
         "Digits that training has not seen",
         "",
-        "minus the bound on log p(x) [nats]; lower is better",
+        "−bound [nats], lower is better",
         curves,
         kind="bar",
         ticks=tuple(names.values()),
