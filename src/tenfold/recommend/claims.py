@@ -317,7 +317,8 @@ CLAIMS: tuple[Claim, ...] = (
         units={"factors": PERCENT, "neighbourhood": PERCENT},
         limits=(
             "Ratings of films in place of hours of television; a random part held out, not the next week. At scale full the "
-            "least margin over MovieLens 100K, Last.fm and MSWeb, as far as these are in $TENFOLD_DATA."
+            "least margin over MovieLens 100K, Last.fm and MSWeb, as far as these are in $TENFOLD_DATA. On MSWeb (285 areas, "
+            "three visits a user) neighbourhoods were seen to rank slightly better than 32 factors."
         ),
         needs=("movielens-100k",),
     ),
