@@ -68,7 +68,7 @@ def run(
         machine=_machine(),
         settings={"threads": threads, "turns": repeats, "quick": "yes" if quick else "no"},
     )
-    show(Console(width=None if sys.stdout.isatty() else WIDTH), _parsed(text))
+    show(Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else WIDTH), _parsed(text))
     if json_file is not None:
         json_file.write_text(text, encoding="utf-8")
     if update:
