@@ -41,9 +41,7 @@ from tenfold.recommend.parameters import check_parameters
 from tenfold.recommend.solvers import Rows, Solver, half_step
 from tenfold.recommend.training import Side, alternate, chosen_engine
 
-START_DEVIATION = (
-    1.0  # of the first item factors, divided by sqrt(factors): far lower losses than 0.1 at high confidence
-)
+START_DEVIATION = 1.0  # of the first item factors, divided by sqrt(factors)
 
 
 class ImplicitALS(BaseEstimator):
