@@ -62,9 +62,9 @@ def test_a_run_is_shown_live_at_a_terminal_and_ends_with_all_fates_named(reprodu
     os.close(ours)
     assert process.returncode == 1
     live = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
+    # which measurements are seen at work depends on their speed: all ten may end between two looks
     for line in ("of 10 measurements", "✓ holds", "! error"):
         assert line in live, line
-    assert re.search(r"sample\.[a-z-]+ seed \d", live)  # which ones are seen at work depends on their speed
     for line in (
         "✗ does not hold",
         "no throws, no share",
