@@ -18,7 +18,9 @@ def test_sixteen_channels_a_group(channels, groups):
 def test_error_names_both_numbers_and_the_nearest_choices():
     with pytest.raises(ValueError, match=r"groups=32 does not divide num_channels=100; .* groups=25 and groups=50"):
         recommend_groups(100)
-    with pytest.raises(ValueError, match=r"groups=32 does not divide num_channels=8; the nearest that does is groups=8"):
+    with pytest.raises(
+        ValueError, match=r"groups=32 does not divide num_channels=8; the nearest that does is groups=8"
+    ):
         recommend_groups(8)
     with pytest.raises(ValueError, match=r"channels_per_group=16 does not divide num_channels=40; .*=10 and .*=20"):
         recommend_groups(40, channels_per_group=16)
@@ -27,7 +29,11 @@ def test_error_names_both_numbers_and_the_nearest_choices():
 def test_both_arguments_and_numbers_below_one_are_refused():
     with pytest.raises(ValueError, match="give one of them"):
         recommend_groups(64, 32, channels_per_group=2)
-    for arguments in ({"num_channels": 0}, {"num_channels": 8, "groups": 0}, {"num_channels": 8, "channels_per_group": -1}):
+    for arguments in (
+        {"num_channels": 0},
+        {"num_channels": 8, "groups": 0},
+        {"num_channels": 8, "channels_per_group": -1},
+    ):
         with pytest.raises(ValueError, match="at least 1"):
             recommend_groups(**arguments)
 
