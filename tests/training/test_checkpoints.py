@@ -119,9 +119,11 @@ def test_only_the_newest_are_kept_and_no_temporary_file_stays(runs, tmp_path):
     assert [path.stem for path in sorted(tmp_path.iterdir())] == [f"step-{step:08d}" for step in (10, 11, 12)]
 
 
-def test_without_a_clock_there_is_one_checkpoint_an_epoch(runs, tmp_path):
+@pytest.mark.parametrize(("share", "steps"), [(float("inf"), (6, 12, 18)), (0.0, (6, 18))])
+def test_ends_of_epochs_are_kept_as_long_as_saving_has_its_share_of_the_time(runs, tmp_path, monkeypatch, share, steps):
+    monkeypatch.setattr("tenfold.training.lightning_parts.SAVING", share)
     runs.run(tmp_path, keep=100)
-    assert [path.stem for path in list_checkpoints(tmp_path)] == [f"step-{step:08d}" for step in (6, 12, 18)]
+    assert [path.stem for path in list_checkpoints(tmp_path)] == [f"step-{step:08d}" for step in steps]
 
 
 def test_checkpoint_of_another_model_is_refused_by_the_name_of_the_weight(runs, uninterrupted, monkeypatch):

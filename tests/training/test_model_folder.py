@@ -1,4 +1,6 @@
 import json
+import os
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -158,6 +160,20 @@ def test_config_of_another_program_is_not_overwritten(tagger, tmp_path):
     with pytest.raises(InputError, match=r"another program's config\.json"):
         tagger.save_pretrained(tmp_path)
     assert (tmp_path / "config.json").read_text() == '{"model_type": "bert"}'
+
+
+def test_folder_is_checked_before_long_work_and_tells_what_would_be_replaced(tagger, tmp_path):
+    place = tmp_path / "tagger"
+    assert tagger.check_folder(place) is None
+    (place / "checkpoints").mkdir(parents=True)  # of a run that was stopped
+    assert tagger.check_folder(place) is None
+    tagger.save_pretrained(place)
+    os.utime(place / "config.json", (0, 1_000_000_000))
+    assert tagger.check_folder(place) == f"a Tagger of {datetime.fromtimestamp(1_000_000_000):%Y-%m-%d %H:%M}"
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "cat.png").touch()
+    with pytest.raises(InputError, match=r"photos: this folder holds other files \(cat\.png\) and no model"):
+        tagger.check_folder(tmp_path / "photos")
 
 
 @pytest.mark.parametrize("value", [object(), float("nan"), torch.float32, {1: 2}])

@@ -124,9 +124,12 @@ def test_ctrl_c_without_a_folder_says_that_nothing_was_saved(runs):
     assert stopped.value.saved is None
 
 
-def test_resume_starts_at_the_beginning_where_there_is_no_checkpoint_yet(runs, tmp_path):
-    _, trainer = runs.run(tmp_path / "new", resume=True, max_epochs=1)
+@pytest.mark.parametrize("shown", [True, False])
+def test_resume_starts_at_the_beginning_where_there_is_no_checkpoint_yet_and_says_so(runs, tmp_path, capfd, shown):
+    _, trainer = runs.run(tmp_path / "new", resume=True, max_epochs=1, progress=shown)
     assert trainer.global_step == 6
+    said = f"tenfold: there is no checkpoint to resume from in {tmp_path / 'new'}; training starts at the beginning\n"
+    assert capfd.readouterr().err == (said if shown else "")
 
 
 def test_folder_of_an_earlier_run_is_not_mixed_with_a_new_one(runs, uninterrupted):

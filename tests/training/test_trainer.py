@@ -4,6 +4,7 @@ import logging
 import subprocess
 import sys
 import warnings
+from typing import ClassVar
 
 import pytest
 import torch
@@ -101,6 +102,22 @@ def test_mlflow_needs_the_address_of_its_server(runs, tmp_path, monkeypatch):
         runs.run(tmp_path, logger="mlflow")
 
 
+def test_validation_comes_every_so_many_epochs(runs, monkeypatch):
+    monkeypatch.setattr(
+        runs.Network, "configure_optimizers", lambda network: torch.optim.SGD(network.parameters(), 0.1)
+    )
+
+    class Counts(Callback):
+        epochs: ClassVar[list[int]] = []
+
+        def on_validation_end(self, trainer, module):
+            self.epochs.append(trainer.current_epoch)
+
+    counts = Counts()
+    runs.run(None, max_epochs=5, validate_every=2, callbacks=[counts])
+    assert counts.epochs == [1, 3]  # counted from 0
+
+
 def test_early_stopping_is_a_callback_like_any_other(runs, tmp_path):
     stop = EarlyStopping("validation", patience=1, min_delta=1e9)
     _, trainer = runs.run(tmp_path, callbacks=[stop], max_epochs=9)
@@ -134,6 +151,7 @@ def test_double_precision_trains_in_float64(runs):
         ({"max_epochs": None}, "one of max_epochs and max_steps is needed"),
         ({"max_epochs": 0}, "max_epochs=0 must be at least 1"),
         ({"keep": 0}, "keep=0 must be at least 1"),
+        ({"validate_every": 0}, "validate_every=0 must be at least 1"),
         ({"checkpoint_minutes": -1.0}, r"checkpoint_minutes=-1\.0"),
         ({"device": "tpu"}, "device='tpu' must be 'auto', 'cpu', 'cuda', 'cuda:N' or 'mps'"),
         ({"device": "cpu:1"}, "device='cpu:1' must be"),

@@ -52,3 +52,13 @@ def messages() -> Console:
     from rich.console import Console
 
     return Console(file=sys.stderr, highlight=False, emoji=False, markup=False)
+
+
+def remark(text: str) -> None:
+    """Write one line of what the user should know to standard error, under the command's name as errors are.
+
+    Args:
+        text: The line, without a full stop at its end.
+    """
+    sys.stderr.write(f"tenfold: {text}\n")
+    sys.stderr.flush()

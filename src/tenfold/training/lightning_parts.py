@@ -29,6 +29,7 @@ from tenfold.training.checkpoints import checkpoint_path, list_checkpoints, read
 from tenfold.training.interruption import Stop, StopSignals
 from tenfold.training.seeds import derived_seed, random_state, restore_random_state, seed_everything
 
+SAVING = 0.05  # share of the time that checkpoints at the ends of epochs may take
 EVERY = 10  # steps between two looks at the clock, the signals and the loss on a GPU, which has to be waited for
 
 
@@ -146,6 +147,7 @@ class Keeper(Callback):
         self.trainer: Trainer | None = None
         self._restore: dict[str, Any] | None = None
         self._clock = time.monotonic()
+        self._cost = 0.0  # seconds that the last checkpoint took
         self._ended = False
 
     def setup(self, trainer: Trainer, module: LightningModule, stage: str) -> None:
@@ -175,11 +177,12 @@ class Keeper(Callback):
         waits = trainer.strategy.root_device.type != "cpu"
         if waits and not epoch_starts and progress_now.completed % EVERY:
             return
-        stop, due = self._look(trainer)
+        stop, due, affordable = self._look(trainer)
         accumulating = (
             progress_now.completed % trainer.accumulate_grad_batches != 0
         )  # gradients are not in a checkpoint
-        if (stop or due or epoch_starts) and not accumulating and (epoch_starts or self._resumable(trainer)):
+        wanted = stop or due or (epoch_starts and affordable)
+        if wanted and not accumulating and (epoch_starts or self._resumable(trainer)):
             self.save(trainer)
         if stop:
             raise Stop
@@ -196,6 +199,7 @@ class Keeper(Callback):
         if self.folder is None or (step == 0 and not self._ended):
             return
         path = checkpoint_path(self.folder, step)
+        start = time.monotonic()
         if self.saved != path or self._ended:
             trainer.save_checkpoint(path)
             self.saved = path
@@ -203,6 +207,7 @@ class Keeper(Callback):
                 for old in list_checkpoints(self.folder)[: -self.keep]:
                     old.unlink(missing_ok=True)
         self._clock = time.monotonic()
+        self._cost = self._clock - start
 
     def state_dict(self) -> dict[str, Any]:
         """Random states of all processes, the seed, and the step of the loggers."""
@@ -239,16 +244,19 @@ class Keeper(Callback):
         trainer.fit_loop.epoch_loop._batches_that_stepped = state["logged"]
         trainer.fit_loop._restarting = False  # else ReduceLROnPlateau is passed over at the end of this epoch
 
-    def _look(self, trainer: Trainer) -> tuple[bool, bool]:
-        """Whether any process was asked to stop, and whether a checkpoint is due; raises if a loss was not finite."""
-        due = time.monotonic() - self._clock >= 60 * self.minutes
-        flags = [int(self.signals.requested is not None), int(due), self.guard.first_bad_step()]
+    def _look(self, trainer: Trainer) -> tuple[bool, bool, bool]:
+        """Whether any process was asked to stop, whether a checkpoint is due, and whether one at the end of an epoch
+        keeps to its share of the time; raises if a loss was not finite.
+        """
+        since = time.monotonic() - self._clock
+        due, affordable = since >= 60 * self.minutes, self._cost <= SAVING * since
+        flags = [int(self.signals.requested is not None), int(due), int(affordable), self.guard.first_bad_step()]
         if trainer.world_size > 1:  # all must decide alike
             there = torch.tensor(flags, device=trainer.strategy.root_device)
             flags = trainer.strategy.reduce(there, reduce_op="max").tolist()
-        if flags[2]:
-            raise not_finite(flags[2], trainer.current_epoch)
-        return bool(flags[0]), bool(flags[1])
+        if flags[3]:
+            raise not_finite(flags[3], trainer.current_epoch)
+        return bool(flags[0]), bool(flags[1]), bool(flags[2])
 
     def _resumable(self, trainer: Trainer) -> bool:
         """Whether the training data can go on within an epoch; if not, there are checkpoints at its start only."""

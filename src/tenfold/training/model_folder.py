@@ -15,6 +15,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -32,6 +33,7 @@ from tenfold.files import atomic_folder
 from tenfold.files.atomic import check_folder
 
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
+BESIDE = {CARD, "checkpoints", "logs"}  # what a run that was stopped has left in a folder without a model
 CLASS, VERSION = "_class", "_tenfold_version"  # the keys of config.json that are not arguments
 
 Model = TypeVar("Model", bound="ModelFolder")
@@ -93,14 +95,28 @@ class ModelFolder(PyTorchModelHubMixin, library_name="tenfold", tags=["tenfold"]
         return {}
 
     @staticmethod
-    def check_folder(folder: str | os.PathLike[str]) -> None:
-        """Refuses a folder in which `save_pretrained` would not write; to be asked before long work.
+    def check_folder(folder: str | os.PathLike[str]) -> str | None:
+        """Refuses a folder that no model should be trained into; to be asked before long work.
+
+        Returns:
+            What `save_pretrained` would replace in it, such as "a MixtureVAE of 2026-05-01 12:30"; None for nothing.
 
         Raises:
-            InputError: It is a file, holds the working directory, or holds another program's ``config.json``.
+            InputError: It is a file, holds the working directory, or holds files but no model of Tenfold's.
         """
         check_folder(folder)
-        _check_replaceable(Path(folder))
+        place = Path(folder)
+        _check_replaceable(place)
+        if (place / CONFIG).exists():
+            written = datetime.fromtimestamp((place / CONFIG).stat().st_mtime).strftime("%Y-%m-%d %H:%M")
+            return f"a {_read_config(place / CONFIG)[CLASS]} of {written}"
+        others = sorted({entry.name for entry in place.iterdir()} - BESIDE) if place.is_dir() else []
+        if others:
+            raise InputError(
+                f"this folder holds other files ({', '.join(others[:3])}) and no model; give a folder of its own",
+                path=folder,
+            )
+        return None
 
     def generate_model_card(self, *args: Any, **metadata: Any) -> ModelCard:
         """The card (README.md): what the model is, how it is loaded, and the arguments that it was made with.

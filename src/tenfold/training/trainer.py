@@ -20,12 +20,11 @@ from typing import Any
 
 import torch
 
+from tenfold.console.terminal import remark
 from tenfold.errors import InputError, MissingExtraError
 from tenfold.training.checkpoints import last_checkpoint, read_header, weight_shapes
 from tenfold.training.interruption import Interrupted, Stop, StopSignals
 from tenfold.training.seeds import seed_everything
-
-log = logging.getLogger(__name__)
 
 LOGGERS = ("csv", "tensorboard", "mlflow")
 SHARDED = ("fsdp", "deepspeed", "modelparallel")  # their checkpoints do not go through Lightning's CheckpointIO
@@ -51,6 +50,7 @@ def train(
     max_epochs: int | None = None,
     max_steps: int | None = None,
     val_data: Any = None,
+    validate_every: int = 1,
     device: str = "auto",
     precision: Any = "32-true",
     devices: int | str | list[int] = 1,
@@ -72,9 +72,9 @@ def train(
 ) -> Any:
     """Trains a LightningModule, with checkpoints from which a killed run goes on exactly.
 
-    Checkpoints are written after every epoch, every `checkpoint_minutes` within one, at the end, and when Ctrl-C or
-    SIGTERM stops the run. Under DDP the script runs once in each process: write results only ``if
-    trainer.is_global_zero``.
+    Checkpoints are written every `checkpoint_minutes`, after each epoch unless that would take more than a twentieth of
+    the time (epochs of milliseconds), at the end, and when Ctrl-C or SIGTERM stops the run. Under DDP the script runs
+    once in each process: write results only ``if trainer.is_global_zero``.
 
     Args:
         module: The LightningModule. Call `seed_everything` before building it, so that its first weights depend on the
@@ -84,7 +84,8 @@ def train(
         max_epochs: Passes over the data. One of this and `max_steps` is needed; with both, the first that is reached
             ends training.
         max_steps: Optimizer steps.
-        val_data: A loader for validation after each epoch.
+        val_data: A loader for validation.
+        validate_every: Epochs from one validation to the next.
         device: ``"auto"`` (CUDA, else Apple's MPS, else the CPU), ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"mps"``.
         precision: Lightning's: ``"32-true"``, ``"bf16-mixed"``, ``"16-mixed"``, ``"64-true"`` and others.
         devices: Devices on each machine: a number, a list of their numbers, or ``"auto"`` for all.
@@ -95,7 +96,7 @@ def train(
         checkpoint_minutes: Minutes between two checkpoints within an epoch; 0 writes one after each step.
         keep: How many of the newest checkpoints are kept.
         resume: True goes on from the newest checkpoint in `checkpoint_dir`, or starts at the beginning if there is
-            none yet; a path goes on from that checkpoint.
+            none yet, and says so; a path goes on from that checkpoint.
         logger: Where ``self.log`` goes: ``"csv"``, ``"tensorboard"``, ``"mlflow"`` (the extra ``loggers``), or None.
         log_dir: Folder for the logger; ``checkpoint_dir/logs`` unless given. MLflow goes to the server that
             ``$MLFLOW_TRACKING_URI`` names instead.
@@ -139,12 +140,15 @@ def train(
         max_epochs=max_epochs,
         max_steps=max_steps,
         keep=keep,
+        validate_every=validate_every,
         minutes=checkpoint_minutes,
         strategy=strategy,
         folder=checkpoint_dir,
     )
     folder = None if checkpoint_dir is None else Path(checkpoint_dir)
     start = _starting_point(folder, resume)
+    if resume and start is None and progress:
+        remark(f"there is no checkpoint to resume from in {folder}; training starts at the beginning")
     accelerator, devices = _device(device, devices)
     with _quiet():
         from lightning.pytorch import Trainer
@@ -185,6 +189,7 @@ def train(
             gradient_clip_val=gradient_clip,
             accumulate_grad_batches=accumulate,
             log_every_n_steps=log_every,
+            check_val_every_n_epoch=validate_every,
             deterministic=deterministic,
             default_root_dir=folder,
             num_sanity_val_steps=0,
@@ -211,11 +216,13 @@ def _check(
     max_epochs: int | None,
     max_steps: int | None,
     keep: int,
+    validate_every: int,
     minutes: float | int,
     strategy: Any,
     folder: str | Path | None,
 ) -> None:
-    for name, value in (("max_epochs", max_epochs), ("max_steps", max_steps), ("keep", keep)):
+    counts = {"max_epochs": max_epochs, "max_steps": max_steps, "keep": keep, "validate_every": validate_every}
+    for name, value in counts.items():
         if value is not None and value < 1:
             raise InputError(f"{name}={value} must be at least 1")
     if max_epochs is None and max_steps is None:
@@ -243,9 +250,7 @@ def _starting_point(folder: Path | None, resume: bool | str | Path) -> Path | No
         )
     if not resume:
         return None
-    if last is None:
-        log.info("no checkpoint in %s yet: training starts at the beginning", folder)
-    else:
+    if last is not None:
         read_header(last)
     return last
 
