@@ -20,7 +20,7 @@ A negative ``r`` is a dislike: preference 0 with the confidence of ``|r|``.
 
 from __future__ import annotations
 
-import math
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,18 +30,16 @@ import torch
 from jaxtyping import Float, Int
 from scipy import sparse
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from tenfold.recommend import objective, ranking
+from tenfold.recommend import ranking
+from tenfold.recommend.engines import chosen_engine
 from tenfold.recommend.explanation import Explanation, explain_score
+from tenfold.recommend.fitting import FitCheckpoints, State, fit_factors, start_factors
 from tenfold.recommend.matrices import canonical_matrix, row_numbers, rows_of_users
-from tenfold.recommend.objective import Confidence, Loss, Target
+from tenfold.recommend.objective import Confidence, Loss, Objective, Side, Target
 from tenfold.recommend.parameters import check_parameters
-from tenfold.recommend.solvers import Rows, Solver, half_step
-from tenfold.recommend.training import Side, alternate, chosen_engine
-
-START_DEVIATION = 1.0  # of the first item factors, divided by sqrt(factors)
+from tenfold.recommend.solvers import Solver
 
 
 class ImplicitALS(BaseEstimator):
@@ -61,6 +59,8 @@ class ImplicitALS(BaseEstimator):
             steps would lag behind.
         tol: Stop when an iteration lowers the loss by less than this share; None never stops early.
         dtype: ``"float32"`` or ``"float64"``.
+        device: None for compiled kernels on the CPU; ``"cuda"``, ``"cuda:1"`` ... for torch's exact solver on an accelerator
+            (``"cpu"`` runs that solver, too, for comparison); ``"auto"`` for a GPU if there is one, else as None.
         random_state: Seed of the first item factors.
         n_jobs: Threads; None for as many as torch takes. The factors do not depend on it, bit for bit.
         verbose: Show progress and loss on standard error.
@@ -94,6 +94,7 @@ class ImplicitALS(BaseEstimator):
         solver: Solver = "auto",
         tol: float | None = None,
         dtype: str = "float32",
+        device: str | None = None,
         random_state: Any = None,
         n_jobs: int | None = None,
         verbose: bool = False,
@@ -110,6 +111,7 @@ class ImplicitALS(BaseEstimator):
         self.solver = solver
         self.tol = tol
         self.dtype = dtype
+        self.device = device
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.verbose = verbose
@@ -124,32 +126,66 @@ class ImplicitALS(BaseEstimator):
         item_factors: Float[np.ndarray, "items k"] | None = None,
         callback: Callable[[int, float], None] | None = None,
         engine: str = "local",
+        checkpoint: str | Path | None = None,
+        resume: bool = False,
     ) -> ImplicitALS:
         """Fit anew.
+
+        Ctrl-C raises KeyboardInterrupt as always; if an iteration was finished, the model first takes the factors of the last
+        one, with its users solved for them, and can be used, or go on by `partial_fit`. A second Ctrl-C leaves it as it was.
 
         Args:
             X: Counts (users, items): any scipy sparse matrix or array, or a dense one. Duplicates are summed, zeros dropped.
             y: Ignored.
             item_factors: Factors to start from.
-            callback: Called with the number of each finished iteration and its loss.
+            callback: Called with the number of each finished iteration, from 0, and its loss.
             engine: ``"local"``, or ``"ray"`` for half steps spread over a Ray cluster (extra ``ray``).
+            checkpoint: Folder in which each finished iteration is kept, so that a run that was stopped or killed can be resumed
+                to the same bits; at Ctrl-C the model then stays as it was.
+            resume: Go on from the folder's checkpoint, if there is one; only a larger ``iterations`` may differ.
 
         Raises:
-            ValueError: A parameter out of range, an empty matrix, NaN, or a singular system (lambda 0).
+            ValueError: A parameter out of range, an empty matrix, NaN, a singular system (lambda 0), a device that is not here.
+            InputError: A checkpoint of other data or parameters, or one that is there without ``resume``.
         """
         self.check_parameters()
-        matrix = self._matrix(X)
-        shape = (matrix.shape[1], self.factors)
-        if item_factors is None:
-            draw = check_random_state(self.random_state).standard_normal(shape)
-            start = draw * (START_DEVIATION / math.sqrt(self.factors))
-        else:
-            start = np.asarray(item_factors)
-            if start.shape != shape:
-                raise ValueError(f"item_factors has shape {start.shape}, but (items, factors) = {shape} is needed")
-            if not np.isfinite(start).all():
-                raise ValueError("item_factors must be finite")
-        self._iterate(matrix, start.astype(self.dtype), None, [], callback, engine)
+        users, items = self._objective().sides(self._matrix(X))
+        return self.fit_sides(
+            users,
+            items,
+            item_factors=item_factors,
+            callback=callback,
+            engine=engine,
+            checkpoint=checkpoint,
+            resume=resume,
+        )
+
+    def fit_sides(
+        self,
+        users: Side,
+        items: Side,
+        *,
+        item_factors: Float[np.ndarray, "items k"] | None = None,
+        callback: Callable[[int, float], None] | None = None,
+        engine: str = "local",
+        checkpoint: str | Path | None = None,
+        resume: bool = False,
+    ) -> ImplicitALS:
+        """`fit` to rows that are prepared already, such as those that lie on the nodes of a cluster."""
+        parameters = self.get_params(deep=False)
+        start = start_factors((len(items.rows), self.factors), item_factors, self.random_state, self.dtype)
+        kept = None if checkpoint is None else FitCheckpoints(Path(checkpoint), parameters, users.rows)
+        fit_factors(
+            State(None, start, []),
+            users,
+            items,
+            parameters,
+            self._accept,
+            engine=engine,
+            callback=callback,
+            checkpoints=kept,
+            resume=resume,
+        )
         return self
 
     def partial_fit(self, X: Any, y: Any = None) -> ImplicitALS:
@@ -163,43 +199,20 @@ class ImplicitALS(BaseEstimator):
                 f"factors={self.factors}, but the factors to continue from have {self.item_factors_.shape[1]}"
             )
         users, items = (factors.astype(self.dtype, copy=False) for factors in (self.user_factors_, self.item_factors_))
-        self._iterate(matrix, items, users, self.loss_history_)
+        state = State(users, items, self.loss_history_)
+        fit_factors(state, *self._objective().sides(matrix), self.get_params(deep=False), self._accept)
         return self
 
-    def _iterate(
-        self,
-        matrix: sparse.csr_array,
-        items: np.ndarray,
-        users: np.ndarray | None,
-        history: list[float],
-        callback: Callable[[int, float], None] | None = None,
-        engine: str = "local",
-    ) -> None:
-        step = chosen_engine(engine)
-        confidence = self.signed_confidence(matrix.data)
-        by_item = sparse.csr_array((confidence, matrix.indices, matrix.indptr), shape=matrix.shape).tocsc()
-        user_rows, item_rows = self._rows(matrix, confidence), self._rows(by_item, by_item.data)
-        self.user_factors_, self.item_factors_, self.loss_history_ = alternate(
-            items,
-            users,
-            Side(user_rows, self.row_regularization(user_rows.lengths, matrix.shape[1])),
-            Side(item_rows, self.row_regularization(item_rows.lengths, matrix.shape[0])),
-            iterations=self.iterations,
-            step=step,
-            solver=self.solver,
-            unobserved_weight=self.unobserved_weight,
-            target=self.target,
-            tol=self.tol,
-            n_jobs=self.n_jobs,
-            verbose=self.verbose,
-            history=history,
-            callback=callback,
-        )
+    def _accept(self, state: State) -> None:
+        self.user_factors_, self.item_factors_, self.loss_history_ = state.users, state.items, state.losses
         self.n_iter_ = len(self.loss_history_)
 
     def check_parameters(self) -> None:
         """Raises a ValueError that names the first parameter out of range."""
         check_parameters(self.get_params(deep=False))
+
+    def _objective(self) -> Objective:
+        return Objective(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Objective)})
 
     def _matrix(self, X: Any, name: str = "X", shape: tuple[int, int] | None = None) -> sparse.csr_array:
         matrix = canonical_matrix(X, name, shape=shape)
@@ -207,42 +220,14 @@ class ImplicitALS(BaseEstimator):
             raise ValueError(f"{name} of shape {matrix.shape} has no entry that is not zero")
         return matrix
 
-    def signed_confidence(self, data: Float[np.ndarray, " entries"]) -> Float[np.ndarray, " entries"]:
-        """``c`` of each entry, negative for dislikes."""
-        return objective.signed_confidence(data, self.confidence, self.alpha, self.epsilon, self.dtype)
-
-    def row_regularization(self, lengths: Int[np.ndarray, " rows"], others: int) -> Float[np.ndarray, " rows"]:
-        """Each row's lambda, given the entries of each and the number of rows on the other side."""
-        return objective.row_regularization(
-            lengths, others, self.regularization, self.unobserved_weight, self.frequency_exponent
-        )
-
     def _shape(self) -> tuple[int, int]:
         return len(self.user_factors_), len(self.item_factors_)
-
-    def _base(self) -> float:
-        """What the shared part already holds of an entry's cell."""
-        return self.unobserved_weight if self.target == "hkv" else 0.0
-
-    def _rows(self, matrix: Any, confidence: np.ndarray) -> Rows:
-        return Rows(matrix.indptr.astype(np.int64), matrix.indices, confidence, self._base())
 
     def loss(self, X: Any) -> Loss:
         """The cost of ``X`` under the fitted factors, with its parts."""
         check_is_fitted(self)
         matrix = self._matrix(X, shape=self._shape())
-        rows = self._rows(matrix, self.signed_confidence(matrix.data))
-        counts = np.bincount(matrix.indices, minlength=matrix.shape[1])
-        return objective.total_loss(
-            rows,
-            self.user_factors_.astype(np.float64),
-            self.item_factors_.astype(np.float64),
-            self.row_regularization(rows.lengths, matrix.shape[1]),
-            self.row_regularization(counts, matrix.shape[0]),
-            target=self.target,
-            unobserved_weight=self.unobserved_weight,
-            n_jobs=self.n_jobs,
-        )
+        return self._objective().loss(matrix, self.user_factors_, self.item_factors_, self.n_jobs)
 
     # ---------------------------------------------------------------- new rows, scores, explanations
 
@@ -260,11 +245,12 @@ class ImplicitALS(BaseEstimator):
         matrix = canonical_matrix(np.atleast_2d(X) if isinstance(X, np.ndarray) else X, "X")
         if matrix.shape[1] != len(fixed):
             raise ValueError(f"X has shape {matrix.shape}, but {axes} with {len(fixed)} columns is needed")
-        rows = self._rows(matrix, self.signed_confidence(matrix.data))
-        return half_step(
+        objective = self._objective()
+        rows = objective.rows(matrix)
+        return chosen_engine(device=self.device)(
             fixed,
             rows,
-            self.row_regularization(rows.lengths, len(fixed)),
+            objective.lambdas(rows.lengths, len(fixed)),
             unobserved_weight=self.unobserved_weight,
             solver="cholesky",
             n_jobs=self.n_jobs,
@@ -305,14 +291,15 @@ class ImplicitALS(BaseEstimator):
         check_is_fitted(self)
         (item,) = row_numbers([item], len(self.item_factors_), "item")
         row = rows_of_users(X, row_numbers([user], len(self.user_factors_), "user"), self._shape())
+        objective = self._objective()
         return explain_score(
             self.item_factors_,
             int(item),
             row.indices,
-            self.signed_confidence(row.data),
-            base=self._base(),
+            objective.confidences(row.data),
+            base=objective.base,
             unobserved_weight=self.unobserved_weight,
-            regularization=float(self.row_regularization(np.diff(row.indptr), len(self.item_factors_))[0]),
+            regularization=float(objective.lambdas(np.diff(row.indptr), len(self.item_factors_))[0]),
         )
 
     def recommend(

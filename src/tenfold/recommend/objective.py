@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float, Int
+from scipy import sparse
 
 from tenfold.recommend import kernels
 from tenfold.recommend.solvers import Rows, gram_matrix
@@ -19,6 +20,14 @@ from tenfold.runtime import parallel_rows
 
 Confidence = Literal["linear", "log", "raw"]
 Target = Literal["hkv", "rendle"]
+
+
+@dataclass
+class Side:
+    """The rows of one side and the lambda of each."""
+
+    rows: Rows
+    regularization: Float[np.ndarray, " rows"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +45,80 @@ class Loss:
     observed: float
     unobserved: float
     regularization: float
+
+
+@dataclass(frozen=True)
+class Objective:
+    """The cost that the parameters of `ImplicitALS` describe, for any matrix.
+
+    Args:
+        confidence: ``"linear"``, ``"log"`` or ``"raw"``.
+        alpha: Weight of a count.
+        epsilon: Scale of counts in ``"log"``.
+        unobserved_weight: w0.
+        regularization: lambda.
+        frequency_exponent: nu.
+        target: ``"hkv"`` or ``"rendle"``.
+        dtype: Of confidences.
+    """
+
+    confidence: Confidence
+    alpha: float
+    epsilon: float
+    unobserved_weight: float
+    regularization: float
+    frequency_exponent: float
+    target: Target
+    dtype: str
+
+    @property
+    def base(self) -> float:
+        """What the part that all rows share already holds of an entry's cell."""
+        return self.unobserved_weight if self.target == "hkv" else 0.0
+
+    def confidences(self, counts: Float[np.ndarray, " entries"]) -> Float[np.ndarray, " entries"]:
+        """See `signed_confidence`."""
+        return signed_confidence(counts, self.confidence, self.alpha, self.epsilon, self.dtype)
+
+    def rows(self, matrix: sparse.csr_array | sparse.csc_array, confidence: np.ndarray | None = None) -> Rows:
+        """The rows of a matrix of counts (columns, of a CSC matrix), ready to be solved for."""
+        weights = self.confidences(matrix.data) if confidence is None else confidence
+        return Rows(matrix.indptr.astype(np.int64), matrix.indices, weights, self.base)
+
+    def lambdas(self, lengths: Int[np.ndarray, " rows"], others: int) -> Float[np.ndarray, " rows"]:
+        """Each row's lambda, see `row_regularization`."""
+        return row_regularization(lengths, others, self.regularization, self.unobserved_weight, self.frequency_exponent)
+
+    def sides(self, matrix: sparse.csr_array) -> tuple[Side, Side]:
+        """Users and items of a matrix of counts."""
+        confidence = self.confidences(matrix.data)
+        by_item = sparse.csr_array((confidence, matrix.indices, matrix.indptr), shape=matrix.shape).tocsc()
+        users, items = self.rows(matrix, confidence), self.rows(by_item, by_item.data)
+        return (
+            Side(users, self.lambdas(users.lengths, matrix.shape[1])),
+            Side(items, self.lambdas(items.lengths, matrix.shape[0])),
+        )
+
+    def loss(
+        self,
+        matrix: sparse.csr_array,
+        users: Float[np.ndarray, "users k"],
+        items: Float[np.ndarray, "items k"],
+        n_jobs: int | None = None,
+    ) -> Loss:
+        """The cost of a matrix of counts under given factors."""
+        rows = self.rows(matrix)
+        counts = np.bincount(matrix.indices, minlength=matrix.shape[1])
+        return total_loss(
+            rows,
+            users.astype(np.float64),
+            items.astype(np.float64),
+            self.lambdas(rows.lengths, matrix.shape[1]),
+            self.lambdas(counts, matrix.shape[0]),
+            target=self.target,
+            unobserved_weight=self.unobserved_weight,
+            n_jobs=n_jobs,
+        )
 
 
 def signed_confidence(

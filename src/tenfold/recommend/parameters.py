@@ -35,6 +35,8 @@ def check_parameters(parameters: Mapping[str, Any]) -> None:
     ):
         if parameters[name] not in choices:
             raise ValueError(f"{name}={parameters[name]!r} is not one of {', '.join(map(repr, choices))}")
+    if not isinstance(parameters["device"], str | None):
+        raise ValueError(f"device={parameters['device']!r} must be None or a name such as 'cuda' or 'auto'")
     if parameters["n_jobs"] is not None and not parameters["n_jobs"] >= 1:
         raise ValueError(
             f"n_jobs={parameters['n_jobs']!r} must be at least 1, or None for as many threads as torch takes"

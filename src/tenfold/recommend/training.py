@@ -4,42 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
 
 from tenfold.console.progress import progress
-from tenfold.recommend.objective import Target, total_loss
-from tenfold.recommend.solvers import Rows, Solver, half_step
-
-ENGINES = ("local", "ray")
-
+from tenfold.recommend.objective import Side, Target, total_loss
+from tenfold.recommend.solvers import Solver
 
 HalfStep = Callable[..., np.ndarray]  # `tenfold.recommend.solvers.half_step`, or the same by other means
-
-
-@dataclass
-class Side:
-    """The rows of one side and the lambda of each."""
-
-    rows: Rows
-    regularization: Float[np.ndarray, " rows"]
-
-
-def chosen_engine(engine: str) -> HalfStep:
-    """The half step of an engine: ``"local"``, or ``"ray"`` (extra ``ray``).
-
-    Raises:
-        ValueError: Another name.
-    """
-    if engine == "local":
-        return half_step
-    if engine == "ray":
-        from tenfold.recommend.ray_engine import ray_half_step
-
-        return ray_half_step
-    raise ValueError(f"engine={engine!r} is not one of {', '.join(map(repr, ENGINES))}")
 
 
 def alternate(
@@ -57,7 +30,7 @@ def alternate(
     n_jobs: int | None = None,
     verbose: bool = False,
     history: Sequence[float] = (),
-    callback: Callable[[int, float], None] | None = None,
+    on_iteration: Callable[[np.ndarray, np.ndarray, list[float]], None] | None = None,
 ) -> tuple[Float[np.ndarray, "users k"], Float[np.ndarray, "items k"], list[float]]:
     """Full iterations from given factors, then users that solve exactly the system of the final items.
 
@@ -77,7 +50,7 @@ def alternate(
         n_jobs: Threads.
         verbose: Show progress and loss on standard error.
         history: Losses so far; those of this call are appended to a copy.
-        callback: Called with the number of each finished iteration and its loss.
+        on_iteration: Called after each iteration with the factors of users and items, which it must not change, and the losses.
 
     Returns:
         Users, items, and the history.
@@ -86,7 +59,7 @@ def alternate(
     left, right, losses = user_factors, item_factors, list(history)
     warm: np.ndarray | None = None if left is None else right  # random items are no start worth improving
     with progress("alternating least squares", iterations, show=verbose) as display:
-        for iteration in range(iterations):
+        for _ in range(iterations):
             left = step(right, users.rows, users.regularization, start=left, solver=solver, **options)
             right = step(left, items.rows, items.regularization, start=warm, solver=solver, **options)
             warm = right
@@ -103,8 +76,8 @@ def alternate(
             previous = losses[-1] if losses else math.inf
             losses.append(loss)
             display.advance(loss=f"{loss:.6g}")
-            if callback is not None:
-                callback(iteration, loss)
+            if on_iteration is not None:
+                on_iteration(left, right, losses)
             if tol is not None and previous - loss <= tol * abs(previous) < math.inf:
                 break
     left = step(right, users.rows, users.regularization, start=None, solver="cholesky", **options)
