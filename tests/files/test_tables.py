@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tenfold.errors import InputError
-from tenfold.files import delimited, read_array, read_frame, read_table, write_table
+from tenfold.files import delimited, read_array, read_frame, read_table, row_error, write_table
 
 QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
@@ -132,8 +132,8 @@ def test_parquet_columns_become_numbers(tmp_path):
 @pytest.mark.parametrize(
     ("frame", "message"),
     [
-        (pl.DataFrame({"a": [1, None]}), r":2: column 'a' has a missing value"),
-        (pl.DataFrame({"a": [1.0, 2.0, float("nan")]}), r":3: column 'a' holds nan"),
+        (pl.DataFrame({"a": [1, None]}), r"t\.parquet: row 2: column 'a' has a missing value"),
+        (pl.DataFrame({"a": [1.0, 2.0, float("nan")]}), r"t\.parquet: row 3: column 'a' holds nan"),
         (pl.DataFrame({"a": ["x"]}), r"column 'a' holds String \('x'\)"),
         (pl.DataFrame({"a": [[1.0, 2.0]]}), r"column 'a' holds List"),
         (pl.DataFrame({"a": []}), "the table is empty"),
@@ -149,7 +149,7 @@ def test_arrays_keep_single_precision_and_name_their_faults(tmp_path):
     np.save(tmp_path / "a.npy", np.ones((3, 2), np.float32))
     assert read_table(tmp_path / "a.npy").values.dtype == np.float32
     np.save(tmp_path / "a.npy", np.array([1.0, np.nan, 2.0]))
-    with pytest.raises(InputError, match=r"a\.npy:2: column 'column_1' holds nan"):
+    with pytest.raises(InputError, match=r"a\.npy: row 2: column 'column_1' holds nan"):
         read_table(tmp_path / "a.npy")
     for values, message in [
         (np.array([{"a": 1}], dtype=object), "never unpickled"),
@@ -276,3 +276,30 @@ def test_columns_of_different_lengths_are_not_written(tmp_path):
     with pytest.raises(InputError, match="cannot be written"):
         write_table(tmp_path / "t.xlsx", {"a": [1]})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_columns_can_be_left_out_by_name(tmp_path):
+    (tmp_path / "t.csv").write_text("a,b,c\n1,x,3\n4,,6\n")
+    pl.read_csv(tmp_path / "t.csv").write_parquet(tmp_path / "t.parquet")
+    for name in ("t.csv", "t.parquet"):
+        table = read_table(tmp_path / name, exclude=["b"])
+        assert table.names == ("a", "c")
+        assert table.values.tolist() == [[1, 3], [4, 6]]
+    np.save(tmp_path / "t.npy", np.arange(6).reshape(2, 3))
+    assert read_table(tmp_path / "t.npy", exclude=["column_2"]).values.tolist() == [[0, 2], [3, 5]]
+    assert read_table(tmp_path / "t.npy", columns=["column_3", "column_1"]).values.tolist() == [[2, 0], [5, 3]]
+    for options, message in (
+        ({"exclude": ["d"]}, "there is no column 'd'; the columns are a, b, c"),
+        ({"exclude": ["a", "b", "c"]}, "every column is excluded"),
+        ({"columns": ["a", "a"]}, "the column 'a' is asked for twice"),
+    ):
+        with pytest.raises(InputError, match=message):
+            read_table(tmp_path / "t.csv", **options)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
+def test_a_row_of_text_is_named_by_the_line_that_it_starts_in(tmp_path, suffix):
+    text = '\n"a","b"\n1,2\n\n"3\n",4\n5,6\n'
+    path = tmp_path / f"t{suffix}"
+    path.write_bytes(gzip.compress(text.encode()) if suffix.endswith("gz") else text.encode())
+    assert [str(row_error("bad", path, row)) for row in range(3)] == [f"{path}:{line}: bad" for line in (3, 5, 7)]

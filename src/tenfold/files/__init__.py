@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tenfold.files.arrays import read_array
     from tenfold.files.atomic import atomic_folder, atomic_path, atomic_write
     from tenfold.files.images import ImageStack, read_images
-    from tenfold.files.tables import Table, read_frame, read_table, write_table
+    from tenfold.files.tables import Table, read_frame, read_table, row_error, write_table
 
 __all__ = [
     "ImageStack",
@@ -23,6 +23,7 @@ __all__ = [
     "read_frame",
     "read_images",
     "read_table",
+    "row_error",
     "write_table",
 ]
 
@@ -36,6 +37,7 @@ _HOMES = {
     "read_frame": "tables",
     "read_images": "images",
     "read_table": "tables",
+    "row_error": "tables",
     "write_table": "tables",
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ class Table:
     path: Path
 
 
-def read_table(path: Location, *, columns: Sequence[str] | None = None) -> Table:
+def read_table(path: Location, *, columns: Sequence[str] | None = None, exclude: Sequence[str] | None = None) -> Table:
     r"""Reads a table in which every cell is a finite number.
 
     Text: comma, semicolon or tab; with a header, or none where the first line holds numbers only; decimal point, or
@@ -54,6 +55,7 @@ def read_table(path: Location, *, columns: Sequence[str] | None = None) -> Table
     Args:
         path: ``.csv``, ``.tsv`` (or either with ``.gz``), ``.parquet``, ``.npy`` or ``.npz``.
         columns: Names of the columns to read, in this order; the others may hold anything.
+        exclude: Names of columns not to read, which may hold anything.
 
     Returns:
         The table; an array of shape (n,) is one column.
@@ -73,15 +75,15 @@ def read_table(path: Location, *, columns: Sequence[str] | None = None) -> Table
     file, _ = split_member(path)
     kind = _kind(file)
     if kind in ARRAYS:
-        return _from_array(path, file, columns)
+        return _from_array(path, file, columns, exclude)
     require_file(file)
     if kind in TEXT:
         dialect = delimited.find_dialect(file)
-        chosen = _chosen(dialect.names, columns, file)
+        chosen = _chosen(dialect.names, columns, exclude, file)
         values = delimited.read_numbers(file, dialect, chosen)
         return Table(values, tuple(dialect.names[index] for index in chosen), file)
     frame = _read_parquet(file)
-    names = [frame.columns[index] for index in _chosen(frame.columns, columns, file)]
+    names = [frame.columns[index] for index in _chosen(frame.columns, columns, exclude, file)]
     return Table(_numbers(frame.select(names), file), tuple(names), file)
 
 
@@ -114,6 +116,35 @@ def read_frame(path: Location) -> pl.DataFrame:
     if kind in TEXT:
         return delimited.read_typed(file, delimited.find_dialect(file))
     return _read_parquet(file)
+
+
+def row_error(message: str, path: Location, row: int) -> InputError:
+    r"""The error about a row of a table that has been read: text is named by line, other files by row.
+
+    Args:
+        message: What is wrong.
+        path: The table.
+        row: The row, counted from 0 without the header, as in what `read_table` returned.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder, "people.csv")
+    ...     _ = file.write_text('name,age
+    "Ann
+    Marie",31
+
+    Bob,-44
+    ')
+    ...     str(row_error("an age below 0", file, 1)).removeprefix(folder)[1:]
+    'people.csv:5: an age below 0'
+    >>> str(row_error("an age below 0", "people.parquet", 1))
+    'people.parquet: row 2: an age below 0'
+    """
+    file, _ = split_member(path)
+    if _kind(file) not in TEXT:
+        return InputError(f"row {row + 1}: {message}", path=path)
+    line, _ = next(islice(delimited.body(file, delimited.find_dialect(file)), row, None))
+    return InputError(message, path=file, line=line)
 
 
 def write_table(path: Location, columns: Mapping[str, Any]) -> Path:
@@ -184,17 +215,23 @@ def _kind(path: Path) -> str:
     )
 
 
-def _chosen(names: Sequence[str], columns: Sequence[str] | None, path: Path) -> list[int]:
+def _chosen(
+    names: Sequence[str], columns: Sequence[str] | None, exclude: Sequence[str] | None, path: Path
+) -> list[int]:
     """Positions of the wanted columns."""
-    if columns is None:
-        return list(range(len(names)))
-    if isinstance(columns, str) or not columns:
-        raise ValueError(f"columns={columns!r} must be a sequence of at least one name")
-    for name in columns:
-        if name not in names:
-            listed = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
-            raise InputError(f"there is no column {name!r}; the columns are {listed}", path=path)
-    return [list(names).index(name) for name in columns]
+    for argument, given in (("columns", columns), ("exclude", exclude)):
+        if given is not None and (isinstance(given, str) or not given):
+            raise ValueError(f"{argument}={given!r} must be a sequence of at least one name")
+        for name in given or ():
+            if name not in names:
+                listed = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
+                raise InputError(f"there is no column {name!r}; the columns are {listed}", path=path)
+            if list(given or ()).count(name) > 1:
+                raise InputError(f"the column {name!r} is asked for twice", path=path)
+    chosen = [name for name in columns or names if name not in (exclude or ())]
+    if not chosen:
+        raise InputError("every column is excluded; one at least is needed", path=path)
+    return [list(names).index(name) for name in chosen]
 
 
 def _numbered(count: int) -> tuple[str, ...]:
@@ -209,21 +246,18 @@ def _two_axes(values: np.ndarray, path: Path) -> np.ndarray:
     return values
 
 
-def _from_array(path: Location, file: Path, columns: Sequence[str] | None) -> Table:
+def _from_array(path: Location, file: Path, columns: Sequence[str] | None, exclude: Sequence[str] | None) -> Table:
     values = _two_axes(read_array(path), file)
     names = _numbered(values.shape[1])
-    chosen = _chosen(names, columns, file)
-    if columns is not None:
+    chosen = _chosen(names, columns, exclude, file)
+    if len(chosen) < len(names) or columns is not None:
         values = values[:, chosen]
     with np.errstate(over="ignore"):  # a long double may be too large; then it is infinite and refused
         values = np.ascontiguousarray(values, dtype=_real_type(values.dtype))
     if not np.isfinite(values).all():
         row, column = np.argwhere(~np.isfinite(values))[0]
-        raise InputError(
-            f"column {names[chosen[column]]!r} holds {values[row, column]}; finite numbers are needed",
-            path=file,
-            line=int(row) + 1,
-        )
+        message = f"column {names[chosen[column]]!r} holds {values[row, column]}; finite numbers are needed"
+        raise row_error(message, file, int(row))
     return Table(values, tuple(names[index] for index in chosen), file)
 
 
@@ -258,20 +292,14 @@ def _numbers(frame: pl.DataFrame, path: Path) -> np.ndarray:
     for column in frame.iter_columns():
         if not (column.dtype.is_numeric() or column.dtype == pl.Boolean):
             first = next((repr(value) for value in column.head(100).to_list() if value is not None), "nothing")
-            raise InputError(
-                f"column {column.name!r} holds {column.dtype} ({first[:40]}); numbers are needed", path=path, line=1
-            )
+            raise row_error(f"column {column.name!r} holds {column.dtype} ({first[:40]}); numbers are needed", path, 0)
         if column.has_nulls():
-            row = int(column.is_null().arg_max() or 0) + 1
-            raise InputError(
-                f"column {column.name!r} has a missing value; every cell needs a number", path=path, line=row
-            )
+            row = int(column.is_null().arg_max() or 0)
+            raise row_error(f"column {column.name!r} has a missing value; every cell needs a number", path, row)
         finite = column.cast(pl.Float64).is_finite()
         if not finite.all():
             row = int((~finite).arg_max() or 0)
-            raise InputError(
-                f"column {column.name!r} holds {column[row]}; finite numbers are needed", path=path, line=row + 1
-            )
+            raise row_error(f"column {column.name!r} holds {column[row]}; finite numbers are needed", path, row)
     small = (pl.Float32, pl.Boolean, pl.Int8, pl.Int16, pl.UInt8, pl.UInt16)
     dtype = pl.Float32 if all(dtype in small for dtype in frame.dtypes) else pl.Float64
     return np.ascontiguousarray(frame.cast(dtype).to_numpy())
