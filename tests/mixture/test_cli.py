@@ -55,7 +55,57 @@ def test_fit_writes_a_model_folder_and_nothing_else(tenfold, tmp_path):
     assert code == 0, err
     assert sorted(path.name for path in (tmp_path / "m").iterdir()) == ["README.md", "config.json", "model.safetensors"]
     assert "gaussian" in out
-    assert "validation bound" in out
+    assert "training ELBO [nats a row]" in out
+    assert "validation ELBO [nats a row]" in out
+    assert err == ""
+
+
+def test_retraining_says_what_it_replaces_and_resuming_nothing_that_it_starts_anew(tenfold, tmp_path):
+    assert tenfold("fit", "iris.csv", "-o", tmp_path / "m", *QUICK)[0] == 0
+    before = (tmp_path / "m" / "model.safetensors").read_bytes()
+    code, out, err = tenfold("fit", "iris.csv", "-o", tmp_path / "m", "--seed", 1, "--resume", "--json", *QUICK)
+    assert code == 0, err
+    assert json.loads(out)["replaced"].startswith("a MixtureVAE of 20")
+    first, second = err.splitlines()
+    assert first.startswith(f"tenfold: {tmp_path / 'm'} holds a MixtureVAE of ")
+    assert first.endswith("which the new model replaces when it is done")
+    assert "no checkpoint to resume from" in second
+    assert (tmp_path / "m" / "model.safetensors").read_bytes() != before
+
+
+def test_folder_of_other_files_is_no_place_for_a_model(tenfold, tmp_path):
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "cat.png").touch()
+    code, _, err = tenfold("fit", "iris.csv", "-o", tmp_path / "photos", *QUICK)
+    assert code == 2
+    assert "photos: this folder holds other files (cat.png) and no model" in err
+    assert [path.name for path in (tmp_path / "photos").iterdir()] == ["cat.png"]
+
+
+@pytest.mark.parametrize(
+    "choice", [("--columns", "width,height"), ("--exclude", "note"), ("--exclude", '"a, b"', "--exclude", "note")]
+)
+def test_chosen_columns_are_found_by_name_in_other_tables(tenfold, tmp_path, choice):
+    wide = pl.DataFrame({"note": ["x", "y", "z"] * 5, "a, b": range(15), "height": [i % 7 for i in range(15)]})
+    wide = wide.with_columns(width=pl.col("height") ** 2)
+    wide = wide if len(choice) != 2 or choice[1] != "note" else wide.drop("a, b")
+    wide.write_csv(tmp_path / "wide.csv")
+    code, out, err = tenfold("fit", tmp_path / "wide.csv", "-o", tmp_path / "m", "--json", *choice, *QUICK)
+    assert code == 0, err
+    names = json.loads(out)["columns"]
+    assert names == (["width", "height"] if choice[0] == "--columns" else ["height", "width"])
+    assert json.loads((tmp_path / "m" / "config.json").read_text())["names"] == names
+    wide.select("width", "note", "height").write_csv(tmp_path / "turned.csv")
+    wide.select(names).write_csv(tmp_path / "only.csv")
+    for name in ("wide", "turned", "only"):
+        assert tenfold("embed", tmp_path / "m", tmp_path / f"{name}.csv", "-o", tmp_path / f"{name}_codes.csv")[0] == 0
+        assert (tmp_path / f"{name}_codes.csv").read_bytes() == (tmp_path / "wide_codes.csv").read_bytes()
+        assert tenfold("evaluate", tmp_path / "m", tmp_path / f"{name}.csv", "--samples", "2")[0] == 0
+        assert tenfold("plot", tmp_path / "m", tmp_path / f"{name}.csv", "-o", tmp_path / "map.png")[0] == 0
+    wide.drop("width").write_csv(tmp_path / "narrow.csv")
+    code, _, err = tenfold("embed", tmp_path / "m", tmp_path / "narrow.csv", "-o", tmp_path / "c.csv")
+    assert code == 2
+    assert "narrow.csv: there is no column 'width'; the columns are note" in err
 
 
 def test_fit_repeats_itself_to_the_bit(tenfold, place, tmp_path):
@@ -130,6 +180,10 @@ def test_double_precision_goes_all_the_way(tenfold, tmp_path):
         ("fit iris.csv --hidden 0", "hidden=0 must be at least 1"),
         ("fit iris.csv --likelihood foo", "likelihood='foo' is not one of"),
         ("fit iris.csv --likelihood bernoulli", "use likelihood='gaussian'"),
+        ("fit iris.csv --columns petal", "iris.csv: there is no column 'petal'; the columns are sepal length (cm), "),
+        ("fit iris.csv --exclude petal", "iris.csv: there is no column 'petal'; the columns are"),
+        ("fit iris.csv --columns ,", "',' holds an empty name"),
+        ("fit digits --columns a", "digits: columns are chosen in tables; these are images"),
         ("fit iris.csv --objective foo", "objective='foo' is not one of"),
         ("fit iris.csv --precision foo", "--precision 'foo' is not one of 32-true"),
         ("fit iris.csv --logger foo", "logger='foo' must be one of"),
@@ -162,7 +216,7 @@ def test_bad_input_is_one_line_and_nothing_is_written(tenfold, place, words, mes
         ("a,b\n1,2\n3,x\n", "bad.csv:3: "),
         ("a,b\n1,2\n3,\n", "bad.csv:3: "),
         ("a,b\n1,2\n3\n", "bad.csv:3: "),
-        ("a,b\n1,2\n", "1 row with validation=0.1 leave too few"),
+        ("a,b\n1,2\n", "bad.csv: 1 row is too few with validation=0.1: training needs 2"),
     ],
 )
 def test_bad_table_is_named_with_its_row_and_no_model_is_written(tenfold, tmp_path, text, message):

@@ -110,7 +110,7 @@ def test_table_of_small_whole_numbers_is_a_table(tmp_path):
         ("a,b\n1,2\n3\n", r"t.csv:3: .*1 value"),
         ("a,b\n1,2\n3,4,5\n", r"t.csv:3: .*3 values"),
         ("a,b\n1,2\n3,inf\n", r"t.csv:3: .*'b'"),
-        ("a,b\n1,2\n3,1e300\n", r"t.csv: row 2: 'b' is too large"),
+        ("a,b\n1,2\n3,1e300\n", r"t.csv:3: column 'b' is too large"),
         ("", "t.csv: the file is empty"),
     ],
 )
@@ -134,7 +134,7 @@ def test_any_bad_cell_is_found_in_its_line(tmp_path_factory, rows, columns, data
 
 def test_missing_value_in_parquet_is_named(tmp_path):
     pl.DataFrame({"a": [1.0, 2.0, None]}).write_parquet(tmp_path / "t.parquet")
-    with pytest.raises(InputError, match=r"t\.parquet:3: .*'a'"):
+    with pytest.raises(InputError, match=r"t\.parquet: row 3: .*'a'"):
         read_features(tmp_path / "t.parquet")
 
 
@@ -181,15 +181,30 @@ MODEL = {"num_features": 2, "image_shape": None, "names": ("a", "b"), "intensiti
 @pytest.mark.parametrize(
     ("text", "model", "message"),
     [
-        ("a,b,c\n1,2,3\n", {}, "has 3 features a row; the model was trained on 2"),
-        ("a,c\n1,2\n", {}, "column 2 is 'c'; the model was trained on 'b' there"),
-        ("b,a\n1,2\n", {}, "column 1 is 'b'"),
-        ("a,b\n0,1\n0,1.5\n", {"intensities": True}, "row 2: 'b' is 1.5; the model takes values from 0 to 1"),
+        ("a,b,c\n1,2,3\n", {"names": None}, "has 3 features a row; the model was trained on 2"),
+        ("a,c\n1,2\n", {}, "t.csv: there is no column 'b'; the columns are a, c"),
+        ("1,2\n3,4\n", {}, "t.csv: there is no column 'a'; the columns are column_1, column_2"),
+        ("a,b\n0,1\n0,1.5\n", {"intensities": True}, "t.csv:3: column 'b' is 1.5; the model takes values from 0 to 1"),
     ],
 )
 def test_data_of_another_kind_than_the_model_is_named(tmp_path, text, model, message):
     with pytest.raises(InputError, match=message):
         read_features_like(write(tmp_path / "t.csv", text), **(MODEL | model))
+
+
+def test_a_model_finds_its_columns_by_name_in_a_wider_table_of_any_order(tmp_path):
+    wide = write(tmp_path / "t.csv", "b,note,a\n2,x,1\n4,,3\n")
+    features = read_features_like(wide, **MODEL)
+    assert features.names == ("a", "b")
+    assert features.values.tolist() == [[1, 2], [3, 4]]
+
+
+def test_columns_are_of_tables_and_images_not_of_their_models(tmp_path):
+    folder = images(tmp_path / "pets", (4, 4))
+    with pytest.raises(InputError, match="columns are chosen in tables; these are images"):
+        read_features(folder, exclude=["a"])
+    with pytest.raises(InputError, match="these are images; the model was trained on a table"):
+        read_features_like(folder, **MODEL)
 
 
 def test_images_are_brought_to_the_size_and_colours_of_the_model(tmp_path):

@@ -47,11 +47,23 @@ def test_same_seed_same_weights_other_seed_others():
 
 def test_small_data_get_two_thousand_steps_unless_told_otherwise(monkeypatch):
     seen = []
-    monkeypatch.setattr("tenfold.mixture.training.train", lambda *_, max_epochs, **__: seen.append(max_epochs))
-    for rows in (40, 128 * 50, 128 * 400):
-        with pytest.raises(AttributeError):  # nothing was trained
-            fit(torch.zeros(rows, 1), validation=0.0)
-    assert seen == [2000, 40, 20]
+    monkeypatch.setattr(
+        "tenfold.mixture.training.train",
+        lambda *_, max_epochs, validate_every, **__: seen.append((max_epochs, validate_every)),
+    )
+    for rows in (40, 128 * 5, 128 * 50, 128 * 400):
+        fit(torch.zeros(rows, 1), validation=0.0, hidden=(2,))
+    assert [epochs for epochs, _ in seen] == [2000, 400, 40, 20]
+    assert [every for _, every in seen] == [50, 10, 1, 1]  # epochs from one validation to the next: 50 steps at least
+
+
+def test_bounds_are_of_the_trained_model_on_its_two_parts_of_the_rows():
+    x = clusters(200)
+    vae, bounds = fit(x, validation=0.25, num_samples=64, **SMALL)
+    order = torch.randperm(200, generator=seeded_generator(0, 1))
+    for name, rows in (("bound", order[50:]), ("val_bound", order[:50])):
+        mean, error = evaluate(vae, x[rows], num_samples=64, seed=5)["elbo"]
+        assert bounds[name] == pytest.approx(mean, abs=3 * error)  # other samples of the same rows: closer than that
 
 
 def test_random_state_of_the_caller_does_not_matter():
@@ -122,7 +134,7 @@ def test_batches_larger_than_the_data_and_more_components_than_rows_are_fine():
         ({"learning_rate": 0.0}, "learning_rate=0.0 must be a positive number"),
         ({"learning_rate": math.nan}, "learning_rate=nan must be a positive number"),
         ({"validation": 1.0}, "validation=1.0 must be at least 0 and below 1"),
-        ({"validation": 0.97}, "40 rows with validation=0.97 leave too few"),
+        ({"validation": 0.97}, "40 rows are too few with validation=0.97: training needs 2"),
     ],
 )
 def test_options_out_of_range_are_named(options, message):
@@ -131,7 +143,7 @@ def test_options_out_of_range_are_named(options, message):
 
 
 def test_values_that_cannot_be_used_are_refused():
-    with pytest.raises(ValueError, match=r"1 row with validation=0\.1 leave too few: 2 are needed"):
+    with pytest.raises(ValueError, match=r"1 row is too few with validation=0\.1: training needs 2"):
         fit(clusters(1), **SMALL)
     with pytest.raises(ValueError, match=r"these range from 0 to 2: use likelihood='gaussian'"):
         fit(2 * clusters(40), **SMALL)

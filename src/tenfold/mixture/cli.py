@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from tenfold.mixture.data import Features
     from tenfold.mixture.vae import MixtureVAE
 
+WIDE = 64  # features from which on the wider networks pay
+PARTS = {"bound": "training", "val_bound": "validation"}
 WORTH_THREADS = 10**8  # multiplications a step; below, threads wait for each other longer than they work
 
 app = typer.Typer(no_args_is_help=True, help="A VAE whose posterior is a mixture: fit, embed, sample, evaluate, plot.")
@@ -23,6 +25,15 @@ Data = Annotated[
     str, typer.Argument(help="Table (.csv, .tsv, .parquet, .npy, .npz) or images (folder, or 3-D/4-D .npy, .npz).")
 ]
 Model = Annotated[Path, typer.Argument(help="Model folder, as written by 'fit'.")]
+Columns = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--columns", metavar="NAMES", help="Columns of the table to use, such as age,height; the model keeps them."
+    ),
+]
+Exclude = Annotated[
+    list[str] | None, typer.Option("--exclude", metavar="NAMES", help="Columns of the table to leave out.")
+]
 Size = Annotated[int | None, typer.Option("--size", min=1, help="Scale and cut images to this height and width.")]
 Grayscale = Annotated[bool, typer.Option("--grayscale", help="Read images with one channel.")]
 White = Annotated[
@@ -38,13 +49,20 @@ PRECISIONS = ("32-true", "bf16-mixed", "16-mixed", "64-true")
 def fit(
     data: Data,
     out: Out = Path("model"),
+    columns: Columns = None,
+    exclude: Exclude = None,
     components: Annotated[
         int, typer.Option("--components", "-k", min=1, help="Components of the posterior; 1 is a plain VAE.")
     ] = 4,
     latent: Annotated[int, typer.Option("--latent", "-d", min=1, help="Length of a code.")] = 2,
     hidden: Annotated[
-        str, typer.Option("--hidden", help="Widths of the encoder's hidden layers, comma-separated.")
-    ] = "256,128",
+        str | None,
+        typer.Option(
+            "--hidden",
+            help="Widths of the encoder's hidden layers, comma-separated.",
+            show_default="64,32; from 64 features on 256,128",
+        ),
+    ] = None,
     likelihood: Annotated[
         str, typer.Option("--likelihood", help="auto, bernoulli (values from 0 to 1) or gaussian.")
     ] = "auto",
@@ -83,9 +101,12 @@ def fit(
 ) -> None:
     """Train on a table of numbers or on images, and write a model folder.
 
-    An interrupted run keeps its checkpoints in OUT/checkpoints; the same command with --resume goes on.
+    The bounds shown are the objective's, on the rows of training and on those kept for validation. An interrupted run keeps
+    its checkpoints in OUT/checkpoints; the same command with --resume goes on. A model that is in OUT already is replaced
+    when the new one is done; in a folder of other files nothing is written.
     """
     from tenfold.console.tables import show_record
+    from tenfold.console.terminal import remark
     from tenfold.errors import InputError
     from tenfold.mixture.data import read_features
     from tenfold.mixture.vae import MixtureVAE
@@ -96,11 +117,22 @@ def fit(
     if precision not in PRECISIONS:
         raise InputError(f"--precision {precision!r} is not one of {', '.join(PRECISIONS)}")
     try:
-        widths = tuple(int(width) for width in hidden.split(",") if width.strip())
+        widths = tuple(int(width) for width in hidden.split(",") if width.strip()) if hidden is not None else None
     except ValueError:
         raise InputError(f"--hidden {hidden!r} must be whole numbers separated by commas, such as 256,128") from None
-    MixtureVAE.check_folder(out)  # before the work, not after it
-    features = read_features(data, size=size, grayscale=grayscale, white=white)
+    replaced = MixtureVAE.check_folder(out)  # before the work, not after it
+    features = read_features(
+        data, columns=_names(columns), exclude=_names(exclude), size=size, grayscale=grayscale, white=white
+    )
+    from tenfold.mixture.training import check_rows
+    from tenfold.mixture.training import fit as train_model
+
+    try:
+        check_rows(len(features.values), validation)
+    except ValueError as error:
+        raise InputError(str(error), path=data) from None
+    if widths is None:
+        widths = (64, 32) if features.values.shape[1] < WIDE else (256, 128)
     layers = [features.values.shape[1], *widths, latent * components]
     products = batch_size * samples * sum(before * after for before, after in pairwise(layers))
     if threads is None and products < WORTH_THREADS:
@@ -109,8 +141,8 @@ def fit(
         likelihood = "bernoulli" if features.binary_or_intensity else "gaussian"
     checkpoints = out / "checkpoints"
 
-    from tenfold.mixture.training import fit as train_model
-
+    if replaced:
+        remark(f"{out} holds {replaced}, which the new model replaces when it is done")
     vae, bounds = train_model(
         features.values,
         latent_dim=latent,
@@ -134,6 +166,7 @@ def fit(
         resume=resume,
         description=f"fitting {Path(data).name}",
     )
+    bound = "ELBO" if objective == "elbo" else f"stratified bound, {samples} samples a component"
     vae.save_pretrained(out)
     clear_checkpoints(checkpoints)
     with suppress(OSError):  # somebody's file is in it
@@ -147,13 +180,10 @@ def fit(
             "likelihood": likelihood,
             "components": components,
             "latent": latent,
+            **({"columns": list(features.names)} if features.names and (columns or exclude) else {}),
             **({"constant columns": list(features.constant)} if features.constant else {}),
-            **{
-                {"bound": "training bound [nats a row]", "val_bound": "validation bound [nats a row]"}[name]
-                if not json
-                else name: value
-                for name, value in bounds.items()
-            },
+            **({"replaced": replaced} if replaced else {}),
+            **{name if json else f"{PARTS[name]} {bound} [nats a row]": value for name, value in bounds.items()},
         },
         json=json,
     )
@@ -262,7 +292,11 @@ def evaluate(
     threads: Threads = None,
     json: Json = False,
 ) -> None:
-    """Bounds on the log likelihood of the data in nats a row, with standard errors."""
+    """Bounds on the log likelihood of the data in nats a row, with standard errors.
+
+    Of all rows of DATA alike, so that rows on which the model was trained look better than new ones. The importance bound
+    and the stratified bound are tighter than the ELBO and rise with the samples; 'fit' reports the one that it trained on.
+    """
     from tenfold.console.tables import show_table
     from tenfold.mixture.training import evaluate as measure
     from tenfold.runtime import set_threads
@@ -308,6 +342,20 @@ def plot(
     codes, probs = (t.numpy() for t in vae.embed(features.values))
     latent_map(out, codes, probs, features.labels if by == "label" else None)
     show_record(f"Map of {len(codes)} rows in {out}", {"out": str(out), "rows": len(codes)}, json=json)
+
+
+def _names(given: list[str] | None) -> list[str] | None:
+    """Names separated by commas; a name that holds a comma is written in double quotes, as in CSV."""
+    from csv import reader
+
+    from tenfold.errors import InputError
+
+    if not given:
+        return None
+    names = [name.strip() for cells in reader(given, skipinitialspace=True) for name in cells]
+    if not all(names):
+        raise InputError(f"{','.join(given)!r} holds an empty name; give names of columns separated by commas")
+    return names
 
 
 def _load(model: Path, data: str, grayscale: bool, white: int | None) -> tuple[MixtureVAE, Features]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tenfold.errors import InputError
-from tenfold.files import read_array, read_images, read_table
+from tenfold.files import read_array, read_images, read_table, row_error
 from tenfold.files.arrays import split_member
 from tenfold.files.images import SUFFIXES
 
@@ -50,13 +51,21 @@ class Features:
 
 
 def read_features(
-    path: str | Path, *, size: int | tuple[int, int] | None = None, grayscale: bool = False, white: int | None = None
+    path: str | Path,
+    *,
+    columns: Sequence[str] | None = None,
+    exclude: Sequence[str] | None = None,
+    size: int | tuple[int, int] | None = None,
+    grayscale: bool = False,
+    white: int | None = None,
 ) -> Features:
     r"""Rows of features from a file or folder.
 
     Args:
         path: A table (``.csv``, ``.tsv``, ``.parquet``, or a 2-D array in ``.npy``/``.npz``), a folder of images, an image,
             or an array of images (3-D or 4-D, in ``.npy``/``.npz``).
+        columns: Names of the table's columns to read, in this order; None: all. The others may hold anything.
+        exclude: Names of the table's columns to leave out.
         size: (height, width), or one number for both, to which images are scaled and cut; None: all must have one size.
         grayscale: Read images with one channel.
         white: Value of white in an array of whole numbers; 255, unless given.
@@ -73,22 +82,26 @@ def read_features(
     (('height', 'weight'), torch.Size([2, 2]))
     """
     file, _ = split_member(path)
-    if file.is_dir() or file.suffix.lower() not in TABLES:
+    array = _array(path)
+    images = _holds_images(path, array)
+    if images and (columns is not None or exclude is not None):
+        raise InputError("columns are chosen in tables; these are images", path=path)
+    if array is not None and images:
+        return _images(path, size, grayscale, _white(array, white, path))
+    if images:
         if white is not None:
             raise InputError("white is for arrays of whole numbers; in image files it is known", path=path)
         if file.is_file() and file.suffix.lower() not in SUFFIXES:
             raise InputError(f"neither a table ({', '.join(TABLES)}) nor an image ({', '.join(SUFFIXES)})", path=path)
         return _images(path, size, grayscale, 255)
-    if file.suffix.lower() in (".npy", ".npz") and (array := read_array(path)).ndim > 2:
-        return _images(path, size, grayscale, _white(array, white, path))
     if size is not None or grayscale or white is not None:
         raise InputError("size, grayscale and white are for images; this is a table", path=path)
-    table = read_table(path)
+    table = read_table(path, columns=columns, exclude=exclude)
     with np.errstate(over="ignore"):
         values = table.values.astype(np.float32)
     if not np.isfinite(values).all():
         row, column = np.argwhere(~np.isfinite(values))[0]
-        raise InputError(f"row {row + 1}: {table.names[column]!r} is too large for float32", path=path)
+        raise row_error(f"column {table.names[column]!r} is too large for float32", path, int(row))
     return Features(torch.from_numpy(values), tuple(str(i + 1) for i in range(len(values))), names=table.names)
 
 
@@ -102,7 +115,8 @@ def read_features_like(
     grayscale: bool = False,
     white: int | None = None,
 ) -> Features:
-    """Rows of features for a trained model; images in files are scaled to the size on which it was trained.
+    """Rows of features for a trained model: the table's columns that have its names, wherever they stand and whatever
+    else the table holds; images in files scaled to the size on which it was trained.
 
     Args:
         path: As for `read_features`.
@@ -123,24 +137,32 @@ def read_features_like(
         if len(image_shape) == 3 and features.image_shape == size:  # gray images for a model of colours
             values = features.values.unsqueeze(-1).expand(-1, -1, image_shape[2]).flatten(1)
             features = replace(features, values=values, image_shape=image_shape)
+    elif names and _holds_images(path, _array(path)):
+        raise InputError("these are images; the model was trained on a table", path=path)
     else:
-        features = read_features(path, grayscale=grayscale, white=white)
+        features = read_features(path, columns=names, grayscale=grayscale, white=white)
     given = features.values.shape[1]
     if given != num_features:
         raise InputError(f"has {given} features a row; the model was trained on {num_features}", path=path)
-    if names and features.names and names != features.names:
-        i = next(i for i, (mine, theirs) in enumerate(zip(names, features.names, strict=True)) if mine != theirs)
-        raise InputError(
-            f"column {i + 1} is {features.names[i]!r}; the model was trained on {names[i]!r} there", path=path
-        )
     if intensities and not features.binary_or_intensity:
         row, column = ((features.values < 0) | (features.values > 1)).nonzero()[0].tolist()
-        name = features.names[column] if features.names else f"feature {column + 1}"
-        raise InputError(
-            f"row {row + 1}: {name!r} is {features.values[row, column]:g}; the model takes values from 0 to 1",
-            path=path,
-        )
+        value = f"{features.values[row, column]:g}; the model takes values from 0 to 1"
+        if features.names:
+            raise row_error(f"column {features.names[column]!r} is {value}", path, row)
+        raise InputError(f"image {row + 1}: feature {column + 1} is {value}", path=path)
     return features
+
+
+def _array(path: str | Path) -> np.ndarray | None:
+    file, _ = split_member(path)
+    return read_array(path) if file.suffix.lower() in (".npy", ".npz") and not file.is_dir() else None
+
+
+def _holds_images(path: str | Path, array: np.ndarray | None) -> bool:
+    if array is not None:
+        return array.ndim > 2
+    file, _ = split_member(path)
+    return file.is_dir() or file.suffix.lower() not in TABLES
 
 
 def _white(array: np.ndarray, white: int | None, path: str | Path) -> int:
