@@ -112,3 +112,8 @@ def test_folder_of_another_program_is_not_overwritten(fitted, tmp_path):
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(InputError, match=r"another program's config\.json"):
         fitted.save_pretrained(tmp_path)
+
+
+def test_device_of_the_fit_is_not_asked_of_the_machine_that_reads(tmp_path):
+    ImplicitALS(2, device="cpu", iterations=1).fit(np.eye(3)).save_pretrained(tmp_path / "m")
+    assert ImplicitALS.from_pretrained(tmp_path / "m").device is None

@@ -203,9 +203,9 @@ class ImplicitALS(BaseEstimator):
         fit_factors(state, *self._objective().sides(matrix), self.get_params(deep=False), self._accept)
         return self
 
-    def _accept(self, state: State) -> None:
-        self.user_factors_, self.item_factors_, self.loss_history_ = state.users, state.items, state.losses
-        self.n_iter_ = len(self.loss_history_)
+    def _accept(self, users: np.ndarray, items: np.ndarray, losses: list[float]) -> None:
+        self.user_factors_, self.item_factors_, self.loss_history_ = users, items, losses
+        self.n_iter_ = len(losses)
 
     def check_parameters(self) -> None:
         """Raises a ValueError that names the first parameter out of range."""

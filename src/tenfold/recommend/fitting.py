@@ -152,7 +152,7 @@ def fit_factors(
     users: Side,
     items: Side,
     parameters: Mapping[str, Any],
-    accept: Callable[[State], None],
+    accept: Callable[[np.ndarray, np.ndarray, list[float]], None],
     *,
     engine: str = "local",
     callback: Callable[[int, float], None] | None = None,
@@ -166,7 +166,7 @@ def fit_factors(
         users: Rows of users.
         items: Rows of items.
         parameters: Those of the model.
-        accept: Takes the factors, users solved exactly for the final items.
+        accept: Takes the factors, users solved exactly for the final items, and the losses.
         engine: As in `chosen_engine`.
         callback: Called with the number of each finished iteration, from 0, and its loss.
         checkpoints: Where each full iteration is written; a resumed run goes on to ``iterations`` in all.
@@ -217,6 +217,6 @@ def fit_factors(
             raise Interrupted(f"the fit was stopped {done}; {kept}", path) from stop
         if len(state.losses) > begun:
             left = step(state.items, users.rows, users.regularization, start=None, solver="cholesky", **options)
-            accept(state._replace(users=left))
+            accept(left, state.items, state.losses)
         raise
-    accept(State(*found))
+    accept(*found)

@@ -20,9 +20,8 @@ from tenfold import __version__
 from tenfold.errors import InputError
 from tenfold.files import atomic_folder
 from tenfold.recommend.identifiers import as_ids
+from tenfold.training.model_config import CLASS, CONFIG, VERSION, WEIGHTS, check_replaceable, read_arguments
 
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
-CLASS, VERSION = "_class", "_tenfold_version"
 SIDES = ("user", "item")
 
 Model = TypeVar("Model", bound=BaseEstimator)
@@ -64,8 +63,7 @@ def write_model(model: Any, folder: Path, user_ids: Any = None, item_ids: Any = 
         else:
             tensors[f"{side}_ids"] = np.ascontiguousarray(ids)
     config = {CLASS: type(model).__name__, VERSION: __version__, **_plain_parameters(model)}
-    if (folder / CONFIG).exists() and CLASS not in _read_config(folder / CONFIG):
-        raise InputError("this folder holds another program's config.json; give another folder", path=folder)
+    check_replaceable(folder)
     with atomic_folder(folder) as temporary:
         (temporary / CONFIG).write_text(json.dumps(config, indent=2, allow_nan=False) + "\n", encoding="utf-8")
         save_file(tensors, temporary / WEIGHTS)
@@ -77,10 +75,10 @@ def write_model(model: Any, folder: Path, user_ids: Any = None, item_ids: Any = 
 
 
 def _plain_parameters(model: Any) -> dict[str, Any]:
-    """The constructor's parameters as JSON knows them; a random state that is no whole number has no meaning later."""
+    """The constructor's parameters as JSON knows them; a device or a random state that is no number has no meaning later."""
     parameters = {}
     for name, value in model.get_params(deep=False).items():
-        if name == "random_state" and not isinstance(value, int | np.integer | None):
+        if name == "device" or (name == "random_state" and not isinstance(value, int | np.integer | None)):
             value = None
         parameters[name] = value.item() if isinstance(value, np.generic) else value
     return parameters
@@ -94,12 +92,7 @@ def read_model(cls: type[Model], folder: Path) -> Model:
     """
     if not folder.is_dir():
         raise InputError("there is no such model folder", path=folder)
-    config = _read_config(folder / CONFIG)
-    kind = config.pop(CLASS, None)
-    if kind != cls.__name__:
-        held = f"this is the folder of a {kind}" if kind else f"there is no {CLASS!r} in it"
-        raise InputError(f"{held}; a {cls.__name__} was asked for", path=folder / CONFIG)
-    config.pop(VERSION, None)
+    config = read_arguments(folder, cls.__name__)
     known = cls().get_params(deep=False)
     for name in config:
         if name not in known:
@@ -122,20 +115,6 @@ def read_model(cls: type[Model], folder: Path) -> Model:
         if ids is not None:
             setattr(model, f"{side}_ids_", ids)
     return model
-
-
-def _read_config(path: Path) -> dict[str, Any]:
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise InputError(f"this is no model folder: it has no {CONFIG}", path=path.parent) from error
-    except json.JSONDecodeError as error:
-        raise InputError(f"this is not JSON: {error.msg}", path=path, line=error.lineno) from error
-    except UnicodeDecodeError as error:
-        raise InputError("this is not JSON: it is not text", path=path) from error
-    if not isinstance(config, dict):
-        raise InputError("this must be a JSON object of the model's parameters", path=path)
-    return config
 
 
 def _read_tensors(path: Path, model: Any) -> dict[str, np.ndarray]:

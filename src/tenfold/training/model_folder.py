@@ -31,10 +31,18 @@ from tenfold import __version__
 from tenfold.errors import InputError
 from tenfold.files import atomic_folder
 from tenfold.files.atomic import check_folder
+from tenfold.training.model_config import (
+    CLASS,
+    CONFIG,
+    VERSION,
+    WEIGHTS,
+    check_replaceable,
+    read_arguments,
+    read_config,
+)
 
-CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
+CARD = "README.md"
 BESIDE = {CARD, "checkpoints", "logs"}  # what a run that was stopped has left in a folder without a model
-CLASS, VERSION = "_class", "_tenfold_version"  # the keys of config.json that are not arguments
 
 Model = TypeVar("Model", bound="ModelFolder")
 
@@ -106,10 +114,10 @@ class ModelFolder(PyTorchModelHubMixin, library_name="tenfold", tags=["tenfold"]
         """
         check_folder(folder)
         place = Path(folder)
-        _check_replaceable(place)
+        check_replaceable(place)
         if (place / CONFIG).exists():
             written = datetime.fromtimestamp((place / CONFIG).stat().st_mtime).strftime("%Y-%m-%d %H:%M")
-            return f"a {_read_config(place / CONFIG)[CLASS]} of {written}"
+            return f"a {read_config(place / CONFIG)[CLASS]} of {written}"
         others = sorted({entry.name for entry in place.iterdir()} - BESIDE) if place.is_dir() else []
         if others:
             raise InputError(
@@ -182,7 +190,7 @@ class ModelFolder(PyTorchModelHubMixin, library_name="tenfold", tags=["tenfold"]
         """
         folder = Path(save_directory)
         described = self._described(config)
-        _check_replaceable(folder)
+        check_replaceable(folder)
         with atomic_folder(folder) as temporary:
             text = json.dumps(described, indent=2, allow_nan=False)
             (temporary / CONFIG).write_text(text + "\n", encoding="utf-8")
@@ -226,12 +234,7 @@ class ModelFolder(PyTorchModelHubMixin, library_name="tenfold", tags=["tenfold"]
         """
         hub = {"force_download": force_download, "token": token, "cache_dir": cache_dir, "revision": revision}
         folder = _folder(pretrained_model_name_or_path, cls.extra_files, local_files_only=local_files_only, **hub)
-        config = _read_config(folder / CONFIG)
-        if config.pop(CLASS, None) != cls.__name__:
-            kind = json.loads((folder / CONFIG).read_text(encoding="utf-8")).get(CLASS)
-            held = f"this is the folder of a {kind}" if kind else f"there is no {CLASS!r} in it"
-            raise InputError(f"{held}; a {cls.__name__} was asked for", path=folder / CONFIG)
-        config.pop(VERSION, None)
+        config = read_arguments(folder, cls.__name__)
         _check_arguments(cls, {**config, **dict.fromkeys(cls.file_arguments)}, folder / CONFIG)
         try:
             model = cls(**{**config, **cls.read_files(folder), **arguments})
@@ -285,16 +288,6 @@ def _cell(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def _check_replaceable(folder: Path) -> None:
-    if (folder / CONFIG).exists():
-        try:
-            found = CLASS in _read_config(folder / CONFIG)
-        except InputError:
-            found = False
-        if not found:
-            raise InputError("this folder holds another program's config.json; give another folder", path=folder)
-
-
 def _folder(name: str | os.PathLike[str], extra_files: tuple[str, ...], **hub: Any) -> Path:
     """The model's folder here, downloaded if the name is one on the Hub."""
     folder = Path(name)
@@ -311,20 +304,6 @@ def _folder(name: str | os.PathLike[str], extra_files: tuple[str, ...], **hub: A
         raise InputError(
             f"there is no such folder here, nor can it be had from the Hub: {reason}", path=name
         ) from error
-
-
-def _read_config(path: Path) -> dict[str, Any]:
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise InputError(f"this is no model folder: it has no {CONFIG}", path=path.parent) from error
-    except json.JSONDecodeError as error:
-        raise InputError(f"this is not JSON: {error.msg}", path=path, line=error.lineno) from error
-    except UnicodeDecodeError as error:
-        raise InputError("this is not JSON: it is not text", path=path) from error
-    if not isinstance(config, dict):
-        raise InputError("this must be a JSON object of the model's arguments", path=path)
-    return config
 
 
 def _check_arguments(cls: type, config: Mapping[str, Any], path: Path) -> None:
