@@ -2,14 +2,76 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 Forward: TypeAlias = Callable[[nn.Module, Any], Any]
+
+
+class Reached(BaseException):
+    """No error: the layer to measure was reached, and the rest of the model need not run on this batch."""
+
+
+@dataclass
+class Feeding:
+    """Batches of a loader and the way they are fed to a model, again and again.
+
+    Args:
+        loader: The batches.
+        forward: Runs a model on a batch.
+        device: Where batches are moved; None leaves them.
+        max_samples: Rows that are read at most.
+        samples: Rows that the last pass read.
+        batches: Batches that the last pass read.
+        passes: How often the loader was read.
+    """
+
+    loader: Iterable[Any]
+    forward: Forward
+    device: torch.device | None
+    max_samples: int | None
+    samples: int = 0
+    batches: int = 0
+    passes: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        model: nn.Module,
+        loader: Iterable[Any],
+        forward: Forward | None,
+        device: torch.device | str | None,
+        max_samples: int | None,
+    ) -> Feeding:
+        """With the model's device and the usual meaning of batches, where nothing else is given."""
+        place = device_of(model) if device is None else torch.device(device)
+        return cls(repeatable(loader), forward or feed, place, max_samples)
+
+    def run(
+        self,
+        model: nn.Module,
+        begin: Callable[[], None] | None = None,
+        end: Callable[[Any], None] | None = None,
+    ) -> None:
+        """The model on every batch, without gradients; ``begin()`` before each, ``end(output)`` behind it."""
+        samples = batches = 0
+        for batch, rows in batches_for(self.loader, self.device, self.max_samples):
+            if begin is not None:
+                begin()
+            with contextlib.suppress(Reached), torch.no_grad():
+                output = self.forward(model, batch)
+                if end is not None:
+                    end(output)
+            samples += rows or 0
+            batches += 1
+        self.samples, self.batches = samples, batches
+        self.passes += 1
 
 
 def repeatable(loader: Iterable[Any]) -> Iterable[Any]:

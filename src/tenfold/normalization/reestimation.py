@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tenfold.normalization.batches import Forward, batches_for, device_of, feed, repeatable, unwrapped
+from tenfold.normalization.batches import Feeding, Forward, Reached, unwrapped
 from tenfold.normalization.inventory import channels_of, eps_of, layers_of, running_statistics, set_statistics
 from tenfold.normalization.moments import Moments, gathered_numbers, pooled_over_processes
 from tenfold.normalization.observation import Observation
@@ -144,9 +144,7 @@ def reestimate(
     if not layers:
         notes.append("the model has no layer with running statistics to renew")
         return Reestimation(model, ReestimationReport(0, 0, 0, (), tuple(notes)))
-    data = _Data(
-        repeatable(loader), forward or feed, device_of(inner) if device is None else torch.device(device), max_samples
-    )
+    data = Feeding.of(inner, loader, forward, device, max_samples)
     pooling = _Pooling(process_group, list(layers))
     measure = _measure_in_turn if passes == "exact" else _measure_together
     moments, calls = measure(inner, layers, data, pooling)
@@ -165,36 +163,6 @@ def reestimate(
             notes.append(f"{name} is called {calls[name]} times in a forward pass; its statistics pool all calls")
         changes.append(_renewed(name, layer, moments[name], calls[name], counts[1]))
     return Reestimation(model, ReestimationReport(counts[0], counts[1], data.passes, tuple(changes), tuple(notes)))
-
-
-class _Reached(BaseException):
-    """No error: the layer to measure was reached, and the rest of the model need not run."""
-
-
-@dataclass
-class _Data:
-    loader: Iterable[Any]
-    forward: Forward
-    device: torch.device | None
-    max_samples: int | None
-    samples: int = 0
-    batches: int = 0
-    passes: int = 0
-
-    def run(self, observation: Observation) -> None:
-        """The model on every batch, each up to the layer to measure."""
-        samples = batches = 0
-        for batch, rows in batches_for(self.loader, self.device, self.max_samples):
-            observation.begin()
-            try:
-                with torch.no_grad():
-                    self.forward(observation.model, batch)
-            except _Reached:
-                pass
-            samples += rows or 0
-            batches += 1
-        self.samples, self.batches = samples, batches
-        self.passes += 1
 
 
 @dataclass
@@ -239,7 +207,7 @@ class _Pooling:
 
 
 def _measure_in_turn(
-    model: nn.Module, layers: dict[str, nn.Module], data: _Data, pooling: _Pooling
+    model: nn.Module, layers: dict[str, nn.Module], data: Feeding, pooling: _Pooling
 ) -> tuple[dict[str, Moments], Counter[str]]:
     """Moments by layer. One call of one layer is measured in each pass; calls before it are normalised by their moments."""
     done: dict[Call, Moments] = {}
@@ -270,14 +238,14 @@ def _measure_in_turn(
                 _check_finite(name, moments)
                 found[name] = found[name].merged(moments)
                 if stop:
-                    raise _Reached
+                    raise Reached
             return moments
 
         error: BaseException | None = None
         if left or not data.passes:
             try:
                 with Observation(model, layers, before) as observation:
-                    data.run(observation)
+                    data.run(model, observation.begin)
             except BaseException as raised:  # noqa: BLE001 - the other processes are told before it goes on
                 error = raised
         agreed = pooling.agreed(target[0] if target else None, error)
@@ -293,7 +261,7 @@ def _measure_in_turn(
 
 
 def _measure_together(
-    model: nn.Module, layers: dict[str, nn.Module], data: _Data, pooling: _Pooling
+    model: nn.Module, layers: dict[str, nn.Module], data: Feeding, pooling: _Pooling
 ) -> tuple[dict[str, Moments], Counter[str]]:
     """Moments by layer in one pass; each batch is normalised by its own."""
     moments = _empty(layers)
@@ -309,7 +277,7 @@ def _measure_together(
     error: BaseException | None = None
     try:
         with Observation(model, layers, before) as observation:
-            data.run(observation)
+            data.run(model, observation.begin)
     except BaseException as raised:  # noqa: BLE001 - the other processes are told before it goes on
         error = raised
     pooling.agreed(None, error)
