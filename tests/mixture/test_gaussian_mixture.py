@@ -13,7 +13,6 @@ import pytest
 import scipy.integrate
 import scipy.stats
 import torch
-from annotations import unchecked_annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.autograd import gradcheck, gradgradcheck
@@ -30,6 +29,7 @@ from torch.distributions.transforms import ExpTransform
 
 from tenfold.mixture import GaussianMixture
 from tenfold.mixture.pathwise import ESTIMATORS
+from type_checking import unchecked_annotations
 
 DOUBLE = torch.float64
 

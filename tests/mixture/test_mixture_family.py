@@ -5,11 +5,11 @@ import copy
 import pytest
 import torch
 import torch.distributions as D  # noqa: N812
-from annotations import unchecked_annotations
 from torch.autograd import grad
 
 from tenfold.mixture import GaussianMixture, PathwiseMixture
 from tenfold.mixture.pathwise import ESTIMATORS
+from type_checking import unchecked_annotations
 
 DOUBLE = torch.float64
 
