@@ -87,9 +87,13 @@ class _GatedCell(nn.Module):
             if mask is not None or lengths is not None:
                 raise ValueError("a PackedSequence knows its lengths; leave out mask and lengths")
             padded, packed_lengths = pad_packed_sequence(x, batch_first=self.batch_first)
-            output, state = self.forward(padded, state, lengths=packed_lengths.to(padded.device))
-            packed = pack_padded_sequence(output, packed_lengths, self.batch_first, enforce_sorted=False)
-            return packed._replace(batch_sizes=x.batch_sizes), state
+            output, state = self._padded(padded, state, None, packed_lengths)
+            return pack_padded_sequence(output, packed_lengths, self.batch_first, enforce_sorted=False), state
+        return self._padded(x, state, mask, lengths)
+
+    def _padded(
+        self, x: Tensor, state: State | None, mask: Tensor | None, lengths: Tensor | None
+    ) -> tuple[Tensor, State]:
         if x.dim() != 3 or x.shape[-1] != self.input_size:
             layout = "(batch, steps, input_size)" if self.batch_first else "(steps, batch, input_size)"
             raise ValueError(f"x has shape {tuple(x.shape)}; give {layout} with input_size={self.input_size}")
