@@ -8,6 +8,7 @@ import pytest
 
 from tenfold.console.main import main
 from tenfold.recommend import ImplicitALS, Interactions
+from tenfold.recommend.fitting import FitCheckpoints
 
 SMALL = ["--factors", "8", "--regularization", "3", "--iterations", "4", "--threads", "1"]
 
@@ -69,6 +70,36 @@ def test_fit_takes_time_columns_minimum_counts_and_events_without_values(tenfold
     code, out, err = tenfold("fit", "plays.csv", "-o", tmp_path / "m", *SMALL, *words, "--json")
     assert code == 0, err
     assert json.loads(out)["items"] < 60
+
+
+def test_a_run_that_was_stopped_goes_on_to_the_same_model(tenfold, place, tmp_path, monkeypatch):
+    words = ("fit", "plays.parquet", "-o", tmp_path / "m", *SMALL)
+    write = FitCheckpoints.write
+
+    def write_and_stop(self, state):
+        write(self, state)
+        if len(state.losses) == 2:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FitCheckpoints, "write", write_and_stop)
+        code, out, err = tenfold(*words)
+    assert code == 130
+    assert not out
+    saved = tmp_path / "m/checkpoints/step-00000002.safetensors"
+    assert err.splitlines()[-1] == f"tenfold: the fit was stopped after 2 of 4 iterations; resume from {saved}"
+    assert not (tmp_path / "m/config.json").exists()
+    code, _, err = tenfold(*words)
+    assert code == 2
+    assert "holds checkpoints of an earlier run: resume it, or give another folder" in err
+    code, out, err = tenfold(*words, "--resume", "--json")
+    assert code == 0, err
+    assert json.loads(out)["iterations"] == 4
+    assert (tmp_path / "m/model.safetensors").read_bytes() == (place / "model/model.safetensors").read_bytes()
+    assert sorted(path.name for path in (tmp_path / "m").iterdir()) == sorted(
+        path.name for path in (place / "model").iterdir()
+    )
+    assert "starts at the beginning" in tenfold("fit", "plays.parquet", "-o", tmp_path / "n", *SMALL, "--resume")[2]
 
 
 def test_evaluate_puts_the_model_beside_what_it_has_to_beat(tenfold):
@@ -204,6 +235,10 @@ def test_tune_goes_on_where_it_stopped_and_finds_the_same(tenfold, tmp_path):
         ("fit plays.csv --solver foo", "foo' is not one of"),
         ("fit plays.csv --engine foo", "--engine"),
         ("fit plays.csv --engine foo", "foo' is not one of"),
+        ("fit plays.csv --device gpu", "'gpu' is no device; give auto, cpu, cuda"),
+        ("fit plays.csv --device cuda:99", "device 'cuda:99' is not here; available: auto, "),
+        ("evaluate absent.csv --device cuda:99", "device 'cuda:99' is not here"),
+        ("tune absent.csv --epsilon 0", "epsilon=0.0 must be finite and above 0"),
         ("fit plays.csv --min-user 99", "leave nothing"),
         ("fit plays.csv --half-life 0", "must be positive"),
         ("fit plays.csv -o plays.csv", "this is a file"),

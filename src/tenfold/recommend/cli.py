@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,29 +12,15 @@ import typer
 
 from tenfold.console.options import Json, Out, Resume, Seed, Threads
 from tenfold.recommend.command_options import (
-    Alpha,
-    Confidence,
+    Columns,
     Data,
-    Dtype,
-    Epsilon,
-    Exponent,
-    Factors,
-    Fraction,
-    HalfLife,
-    Item,
-    Iterations,
-    MinItem,
-    MinUser,
+    DatedEvents,
+    HeldOut,
     Model,
     OptionalData,
-    Regularization,
-    Solver,
-    Split,
-    Target,
-    Time,
-    Unobserved,
-    User,
-    Value,
+    Searched,
+    Settings,
+    grouped,
     one_of,
 )
 
@@ -47,70 +35,55 @@ app = typer.Typer(
 
 
 @app.command()
+@grouped
 def fit(
     data: Data,
+    columns: DatedEvents,
+    searched: Searched,
+    settings: Settings,
     out: Out = Path("model"),
-    user: User = None,
-    item: Item = None,
-    value: Value = None,
-    time: Time = None,
-    min_user: MinUser = 0,
-    min_item: MinItem = 0,
-    half_life: HalfLife = None,
-    factors: Factors = 64,
-    regularization: Regularization = 0.01,
-    alpha: Alpha = 1.0,
-    confidence: Confidence = "linear",
-    epsilon: Epsilon = 1.0,
-    unobserved_weight: Unobserved = 1.0,
-    frequency_exponent: Exponent = 0.0,
-    target: Target = "hkv",
-    iterations: Iterations = 15,
-    solver: Solver = "auto",
     tol: Annotated[
         float | None, typer.Option("--tol", help="Stop when the loss falls by less than this part.", show_default="off")
     ] = None,
-    dtype: Dtype = "float32",
     engine: Annotated[
         str, typer.Option("--engine", callback=one_of("local", "ray"), help="local, or ray (several machines).")
     ] = "local",
     seed: Seed = 0,
     threads: Threads = None,
+    resume: Resume = False,
     json: Json = False,
 ) -> None:
-    """Learn vectors of users and items from a log of events, and write a model folder with the original ids."""
+    """Learn vectors of users and items from a log of events, and write a model folder with the original ids.
+
+    A run that was stopped or killed keeps its last iteration in OUT/checkpoints; the same command with --resume goes on.
+    """
     from tenfold.console.progress import progress
     from tenfold.console.tables import show_record
+    from tenfold.console.terminal import remark
     from tenfold.files.atomic import check_folder
-    from tenfold.recommend.command_inputs import new_model, prepared, read_events
     from tenfold.runtime import set_threads
+    from tenfold.training.checkpoints import clear_checkpoints, last_checkpoint
 
     set_threads(threads)
     check_folder(out)  # before the work, not after it
-    events = prepared(read_events(data, user, item, value, time), min_user, min_item, half_life)
-    model = new_model(
-        factors=factors,
-        regularization=regularization,
-        alpha=alpha,
-        confidence=confidence,
-        epsilon=epsilon,
-        unobserved_weight=unobserved_weight,
-        frequency_exponent=frequency_exponent,
-        target=target,
-        iterations=iterations,
-        solver=solver,
-        tol=tol,
-        dtype=dtype,
-        random_state=seed,
-        n_jobs=threads,
-    )
-    with progress(f"fitting {data.name}", iterations) as display:
+    model = settings.model(engine=engine, tol=tol, random_state=seed, n_jobs=threads, **dataclasses.asdict(searched))
+    checkpoints = out / "checkpoints"
+    if resume and last_checkpoint(checkpoints) is None:
+        remark(f"there is no checkpoint to resume from in {checkpoints}; the fit starts at the beginning")
+    events = columns.read(data)
+    with progress(f"fitting {data.name}", settings.iterations) as display:
+        done = 0
 
         def tell(iteration: int, loss: float) -> None:
-            display.advance(1, loss=loss)
+            nonlocal done
+            display.advance(iteration + 1 - done, loss=loss)
+            done = iteration + 1
 
-        model.fit(events.matrix, callback=tell, engine=engine)
+        model.fit(events.matrix, callback=tell, engine=engine, checkpoint=checkpoints, resume=resume)
     model.save_pretrained(out, user_ids=events.user_ids, item_ids=events.item_ids)
+    clear_checkpoints(checkpoints)
+    with suppress(OSError):  # somebody's file is in it
+        checkpoints.rmdir()
     show_record(
         f"Model in {out}",
         {
@@ -127,33 +100,21 @@ def fit(
 
 
 @app.command()
+@grouped
 def evaluate(
     data: Data,
-    split: Split = "hold-out",
-    fraction: Fraction = 0.2,
+    columns: DatedEvents,
+    held_out: HeldOut,
+    searched: Searched,
+    settings: Settings,
     metrics: Annotated[
         str,
-        typer.Option("--metrics", help="recall@K, ndcg@K, map@K, hit_rate@K, coverage@K, mrr, auc, mpr; by commas."),
+        typer.Option(
+            "--metrics", help="recall@K, precision@K, ndcg@K, map@K, hit_rate@K, coverage@K, mrr, auc, mpr; by commas."
+        ),
     ] = "recall@20,ndcg@100,mpr,coverage@20",
     neighbors: Annotated[int, typer.Option("--neighbors", min=1, help="Of the item neighbourhood.")] = 100,
     intervals: Annotated[bool, typer.Option("--intervals", help="Add 95 % bootstrap intervals over users.")] = False,
-    user: User = None,
-    item: Item = None,
-    value: Value = None,
-    time: Time = None,
-    min_user: MinUser = 0,
-    min_item: MinItem = 0,
-    half_life: HalfLife = None,
-    factors: Factors = 64,
-    regularization: Regularization = 0.01,
-    alpha: Alpha = 1.0,
-    confidence: Confidence = "linear",
-    epsilon: Epsilon = 1.0,
-    unobserved_weight: Unobserved = 1.0,
-    frequency_exponent: Exponent = 0.0,
-    target: Target = "hkv",
-    iterations: Iterations = 15,
-    solver: Solver = "auto",
     seed: Seed = 0,
     threads: Threads = None,
     json: Json = False,
@@ -161,30 +122,15 @@ def evaluate(
     """Hold events out, fit on the rest, and judge the model beside item neighbourhoods and popularity, in one table."""
     from tenfold.console.progress import progress
     from tenfold.console.tables import show_table
-    from tenfold.recommend.command_inputs import new_model, prepared, read_events
-    from tenfold.recommend.evaluation import baselines, judge, make_trial, metric_names
+    from tenfold.recommend.evaluation import baselines, judge, metric_names
     from tenfold.runtime import set_threads
 
     set_threads(threads)
     names, lengths = metric_names(metrics)
-    events = prepared(read_events(data, user, item, value, time), min_user, min_item, half_life)
-    trial = make_trial(events, split, fraction=fraction, random_state=seed)
-    model = new_model(
-        factors=factors,
-        regularization=regularization,
-        alpha=alpha,
-        confidence=confidence,
-        epsilon=epsilon,
-        unobserved_weight=unobserved_weight,
-        frequency_exponent=frequency_exponent,
-        target=target,
-        iterations=iterations,
-        solver=solver,
-        random_state=seed,
-        n_jobs=threads,
-    )
+    model = settings.model(random_state=seed, n_jobs=threads, **dataclasses.asdict(searched))
+    trial = held_out.trial(columns.read(data), seed)
     rows = []
-    with progress("fitting and judging", iterations + 3) as display:
+    with progress("fitting and judging", settings.iterations + 3) as display:
 
         def tell(iteration: int, loss: float) -> None:
             display.advance(1, loss=loss)
@@ -201,37 +147,28 @@ def evaluate(
                     row.extend(found.interval(metric, random_state=seed) if known else (None, None))
             rows.append(row)
             display.advance(1)
-    columns = ["model"]
+    columns_shown = ["model"]
     for metric in names:
-        columns += [metric, f"{metric} low", f"{metric} high"] if intervals else [metric]
+        columns_shown += [metric, f"{metric} low", f"{metric} high"] if intervals else [metric]
     judged = int((trial.test.sum(axis=1) > 0).sum())
-    show_table(
-        f"{trial.train.nnz} entries to train on, {trial.test.nnz} to find, {judged} users", columns, rows, json=json
-    )
+    title = f"{trial.train.nnz} entries to train on, {trial.test.nnz} to find, {judged} users"
+    show_table(title, columns_shown, rows, json=json)
 
 
 @app.command()
+@grouped
 def tune(
     data: Data,
+    columns: DatedEvents,
+    held_out: HeldOut,
+    settings: Settings,
     out: Out = Path("tuning"),
     candidates: Annotated[int, typer.Option("--candidates", "-n", min=1, help="Settings to try.")] = 27,
     metric: Annotated[str, typer.Option("--metric", help="recall@K, ndcg@K, map@K, mrr, auc, mpr, ...")] = "ndcg@100",
-    factors: Annotated[str, typer.Option("--factors", help="Range, LOW:HIGH, or one value.")] = "16:128",
-    regularization: Annotated[str, typer.Option("--regularization", help="Range or value.")] = "0.001:100",
-    alpha: Annotated[str, typer.Option("--alpha", help="Range or value.")] = "0.1:100",
+    factors: Annotated[str, typer.Option("--factors", "-k", help="Range, LOW:HIGH, or one value.")] = "16:128",
+    regularization: Annotated[str, typer.Option("--regularization", "-l", help="Range or value.")] = "0.001:100",
+    alpha: Annotated[str, typer.Option("--alpha", "-a", help="Range or value.")] = "0.1:100",
     frequency_exponent: Annotated[str, typer.Option("--frequency-exponent", help="Range or value.")] = "0:1",
-    confidence: Confidence = "linear",
-    iterations: Iterations = 15,
-    solver: Solver = "auto",
-    split: Split = "hold-out",
-    fraction: Fraction = 0.2,
-    user: User = None,
-    item: Item = None,
-    value: Value = None,
-    time: Time = None,
-    min_user: MinUser = 0,
-    min_item: MinItem = 0,
-    half_life: HalfLife = None,
     seed: Seed = 0,
     threads: Threads = None,
     resume: Resume = False,
@@ -241,8 +178,7 @@ def tune(
     from tenfold.console.progress import progress
     from tenfold.console.tables import show_table
     from tenfold.files.atomic import check_folder
-    from tenfold.recommend.command_inputs import new_model, prepared, read_events
-    from tenfold.recommend.evaluation import judge, make_trial, metric_names
+    from tenfold.recommend.evaluation import judge, metric_names
     from tenfold.recommend.tuning import Parameters, draw_candidates, search_space, successive_halving, total_iterations
     from tenfold.runtime import set_threads
 
@@ -253,42 +189,43 @@ def tune(
     )
     chosen = draw_candidates(candidates, space, seed=seed)
     check_folder(out)
-    events = prepared(read_events(data, user, item, value, time), min_user, min_item, half_life)
-    trial = make_trial(events, split, fraction=fraction, random_state=seed)
-    fixed: dict[str, Any] = {"confidence": confidence, "solver": solver, "random_state": seed}
+    settings.model()  # before the work, not after it
+    trial = held_out.trial(columns.read(data), seed)
 
     def measure(parameters: Parameters, length: int) -> dict[str, float]:
-        model = new_model(**{**fixed, **parameters}, iterations=length, n_jobs=threads)
+        others: dict[str, Any] = {**parameters, "iterations": length, "random_state": seed, "n_jobs": threads}
+        model = settings.model(**others)
         return dict(judge(model.fit(trial.train), trial, k=lengths))
 
-    settings = {
+    described = {
         "data": str(data.resolve()),
         "bytes": data.stat().st_size,
-        "columns": [user, item, value, time],
-        "kept": [min_user, min_item, half_life],
-        "split": split,
-        "fraction": fraction,
-        **fixed,
+        "seed": seed,
+        **dataclasses.asdict(columns),
+        **dataclasses.asdict(held_out),
+        **{name: value for name, value in dataclasses.asdict(settings).items() if name != "iterations"},
     }
-    with progress(f"tuning on {data.name}", total_iterations(candidates, iterations)) as display:
+    with progress(f"tuning on {data.name}", total_iterations(candidates, settings.iterations)) as display:
         attempts = successive_halving(
             measure,
             chosen,
             metric=name,
-            iterations=iterations,
+            iterations=settings.iterations,
             log=out / "tuning.json",
-            settings=settings,
+            settings=described,
             resume=resume,
             on_progress=display.advance,
         )
-    columns = [*space, "iterations", name]
+    shown = [*space, "iterations", name]
     rows = [[*(a["parameters"][p] for p in space), a["iterations"], a["metrics"][name]] for a in attempts]
-    show_table(f"The best of {candidates} settings; all attempts in {out}/tuning.json", columns, rows[:10], json=json)
+    show_table(f"The best of {candidates} settings; all attempts in {out}/tuning.json", shown, rows[:10], json=json)
 
 
 @app.command()
+@grouped
 def recommend(
     model: Model,
+    columns: Columns,
     data: OptionalData = None,
     users: Annotated[
         Path | None,
@@ -304,9 +241,6 @@ def recommend(
         typer.Option("--fold-in", help="Find the vectors of all users in DATA from it, not only those of new ones."),
     ] = False,
     block: Annotated[int, typer.Option("--block", min=1, help="Users at a time.")] = 10_000,
-    user: User = None,
-    item: Item = None,
-    value: Value = None,
     threads: Threads = None,
     json: Json = False,
 ) -> None:
@@ -317,7 +251,7 @@ def recommend(
     from tenfold.console.progress import progress
     from tenfold.console.tables import show_record
     from tenfold.recommend.audience import Audience
-    from tenfold.recommend.command_inputs import load_model, read_events
+    from tenfold.recommend.command_inputs import load_model
     from tenfold.recommend.recommendations import blocks_of, check_output, read_ids, write_recommendations
     from tenfold.runtime import set_threads
 
@@ -328,7 +262,7 @@ def recommend(
         fitted,
         user_ids,
         item_ids,
-        None if data is None else read_events(data, user, item, value, None, undated=True),
+        None if data is None else columns.read(data),
         refresh=fold_in,
     )
     total = len(audience.everyone) if users is None else None
@@ -383,27 +317,26 @@ def similar(
 
 
 @app.command()
+@grouped
 def explain(
     model: Model,
     data: Data,
+    columns: Columns,
     for_user: Annotated[str, typer.Option("--user", "-u", help="Id of a user in DATA.")],
     for_item: Annotated[str, typer.Option("--item", help="Id of an item.")],
     number: Annotated[int, typer.Option("--number", "-n", min=1, help="Contributions to show.")] = 10,
-    user: User = None,
-    item: Item = None,
-    value: Value = None,
     threads: Threads = None,
     json: Json = False,
 ) -> None:
     """Why this item for this user: what each of the user's own items contributes to the score; the parts add up to it."""
     from tenfold.console.tables import show_table
     from tenfold.recommend.audience import Audience
-    from tenfold.recommend.command_inputs import load_model, place_of, read_events
+    from tenfold.recommend.command_inputs import load_model, place_of
     from tenfold.runtime import set_threads
 
     set_threads(threads)
     fitted, user_ids, item_ids = load_model(model)
-    events = read_events(data, user, item, value, None, undated=True)
+    events = columns.read(data)
     audience = Audience(fitted, user_ids, item_ids, events)
     total, parts = audience.explain(place_of(events.user_ids, for_user, "user"), place_of(item_ids, for_item, "item"))
     rows: list[list[object]] = [[item_ids[place].item(), part] for place, part in parts[:number]]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -29,11 +28,6 @@ def counted(events: Interactions) -> Interactions:
     single = events.events
     ones = np.ones(len(single.users), np.float32)
     return Interactions.from_codes(single._replace(values=ones), events.user_ids, events.item_ids)
-
-
-def new_model(**settings: Any) -> ImplicitALS:
-    """A model with settings whose names the options have checked."""
-    return ImplicitALS(**settings)
 
 
 def prepared(events: Interactions, min_user: int, min_item: int, half_life: float | None) -> Interactions:

@@ -1,12 +1,27 @@
-"""The options of ``tenfold recommend`` that several of its commands share."""
+"""The options of ``tenfold recommend`` that several of its commands share, alone and in groups.
+
+A group is a dataclass whose fields are options. A command under `grouped` that takes one has the options of its fields, and
+gets them as one value.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
+
+from tenfold.console.options import check_device
+
+if TYPE_CHECKING:
+    from tenfold.recommend.als import ImplicitALS
+    from tenfold.recommend.evaluation import Trial
+    from tenfold.recommend.interactions import Interactions
 
 
 def one_of(*choices: str) -> Callable[[str], str]:
@@ -89,3 +104,145 @@ Split = Annotated[
     ),
 ]
 Fraction = Annotated[float, typer.Option("--fraction", help="Part that is held out: of items, events or users.")]
+Device = Annotated[
+    str,
+    typer.Option(
+        "--device",
+        callback=check_device,
+        help="cpu (compiled kernels), cuda, cuda:1, xpu or mps (torch, exact), or auto for a GPU if there is one.",
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Columns:
+    """Which columns of a file hold what."""
+
+    user: User = None
+    item: Item = None
+    value: Value = None
+
+    def read(self, data: Path) -> Interactions:
+        """The events, summed; time stamps are not kept."""
+        from tenfold.recommend.command_inputs import read_events
+
+        return read_events(data, self.user, self.item, self.value, None, undated=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatedEvents:
+    """Which columns of a file hold what, and which events count how much."""
+
+    user: User = None
+    item: Item = None
+    value: Value = None
+    time: Time = None
+    min_user: MinUser = 0
+    min_item: MinItem = 0
+    half_life: HalfLife = None
+
+    def read(self, data: Path) -> Interactions:
+        """The events, weighted by age, without rare users and items."""
+        from tenfold.recommend.command_inputs import prepared, read_events
+
+        return prepared(
+            read_events(data, self.user, self.item, self.value, self.time), self.min_user, self.min_item, self.half_life
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Searched:
+    """The parameters of the model that 'tune' searches."""
+
+    factors: Factors = 64
+    regularization: Regularization = 0.01
+    alpha: Alpha = 1.0
+    frequency_exponent: Exponent = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The parameters of the model that 'tune' leaves alone."""
+
+    confidence: Confidence = "linear"
+    epsilon: Epsilon = 1.0
+    unobserved_weight: Unobserved = 1.0
+    target: Target = "hkv"
+    iterations: Iterations = 15
+    solver: Solver = "auto"
+    dtype: Dtype = "float32"
+    device: Device = "cpu"
+
+    def model(self, *, engine: str = "local", **others: Any) -> ImplicitALS:
+        """The model, checked before there is any work.
+
+        Args:
+            engine: What will fit it.
+            others: Further parameters, or others in place of these.
+
+        Raises:
+            ValueError: A parameter out of range, a device that is not here or does not have the engine or solver.
+        """
+        from tenfold.recommend.als import ImplicitALS
+        from tenfold.recommend.engines import chosen_engine
+
+        parameters = {**dataclasses.asdict(self), **others}
+        if parameters["device"] == "cpu":
+            parameters["device"] = None  # compiled kernels are the way to use the CPU
+        model = ImplicitALS(**parameters)
+        model.check_parameters()
+        chosen_engine(engine, model.device, model.solver)
+        return model
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOut:
+    """What is held out to judge by."""
+
+    split: Split = "hold-out"
+    fraction: Fraction = 0.2
+
+    def trial(self, events: Interactions, seed: int) -> Trial:
+        """The events, divided."""
+        from tenfold.recommend.evaluation import make_trial
+
+        return make_trial(events, self.split, fraction=self.fraction, random_state=seed)
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """A command with the options of the fields in place of each parameter that is a group.
+
+    >>> @grouped
+    ... def show(data: Data, columns: Columns) -> None:
+    ...     print(data, columns.item)
+    >>> list(inspect.signature(show).parameters)
+    ['data', 'user', 'item', 'value']
+    >>> show(data="plays.csv", user=None, item="song", value=None)
+    plays.csv song
+    """
+    parameters = []
+    groups: dict[str, tuple[Callable[..., Any], list[str]]] = {}
+    for parameter in inspect.signature(command, eval_str=True).parameters.values():
+        kind = parameter.annotation
+        if not dataclasses.is_dataclass(kind):
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+            continue
+        hints, fields = get_type_hints(kind, include_extras=True), dataclasses.fields(kind)
+        groups[parameter.name] = parameter.annotation, [field.name for field in fields]
+        parameters += [
+            inspect.Parameter(
+                field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
+            )
+            for field in fields
+        ]
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        for name, (kind, names) in groups.items():
+            given[name] = kind(**{field: given.pop(field) for field in names})
+        command(**given)
+
+    vars(run)["__signature__"] = inspect.Signature(parameters)
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    del vars(run)["__wrapped__"]
+    return run
