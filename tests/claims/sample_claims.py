@@ -144,6 +144,8 @@ HOLDS = sample(
     (Criterion("distance from 1/2", "at most", 0.2), Criterion("heads", "at least", 500.0, "throws", "median")),
     statement="The share of heads of a fair coin comes close to one half when it is thrown often enough.",
     units={"heads": "throws"},
+    descriptions={"heads": "heads among all throws"},
+    ranges={"distance from 1/2": (0.0, 0.5)},
     limits="Says nothing of coins that stand on their edge.",
 )
 DOES_NOT_HOLD = sample("exact-half", coin_fairness, Criterion("distance from 1/2", "at most", -1.0))

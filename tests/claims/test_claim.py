@@ -31,6 +31,11 @@ def test_seeds_left_out_keep_their_default():
         ({"measure": lambda seed, scale: Measurement({})}, "no top-level function"),
         ({"seeds": {"huge": 3}}, "huge"),
         ({"seeds": {"quick": 0}}, "quick"),
+        ({"ranges": {"bias": (1.0, 0.0)}}, r"ranges\['bias'\]=\(1.0, 0.0\) must go from low to high"),
+        (
+            {"criteria": (Criterion("a", "at most", 1.0), Criterion("a", "at least", 0.0, statistic="median"))},
+            "'a' is asked for by two statistics",
+        ),
     ],
 )
 def test_a_claim_that_breaks_a_rule_is_refused_with_the_rule(changed, message):

@@ -3,12 +3,13 @@ import re
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 import sample_claims as sample
 
 from tenfold.claims import Curve, Measurement, Plot, SeedRun, write_report
-from tenfold.claims.outcome import exit_code
+from tenfold.claims.outcome import exit_code, show_results
 from tenfold.claims.plots import draw, interval_strip
 from tenfold.claims.report import report_content
 from tenfold.claims.result import judge_claim
@@ -114,7 +115,9 @@ def test_every_claim_has_its_card_with_all_that_was_said(folder, results):
     for result in results:
         assert f'id="{result.claim.id}"' in text
         assert f"tenfold reproduce --claim {result.claim.id} --scale smoke" in text
-    assert "2 of 7 claims hold, 2 do not hold, 1 is inconclusive, 2 ended with an error." in text
+    assert (
+        "2 of 7 claims hold, 2 do not hold (1 of them as expected), 1 is inconclusive, 2 ended with an error." in text
+    )
     for said in (
         sample.HOLDS.statement,
         sample.HOLDS.limits,
@@ -128,6 +131,39 @@ def test_every_claim_has_its_card_with_all_that_was_said(folder, results):
         "abacus",
     ):
         assert said in text, said
+
+
+def test_numbers_are_described_in_words_with_their_names_beside(folder):
+    text = (folder / "index.html").read_text()
+    assert 'heads among all throws <code class="code-name">heads</code>' in text
+    assert '<span class="name">distance from 1/2</span>' in text  # nobody has described it
+
+
+def test_the_summary_says_what_was_expected_where_a_claim_does_not_hold(folder):
+    rows = re.findall(
+        r"<tr>\s*<th scope=\"row\"><a href=\"#([^\"]+)\".*?</tr>", (folder / "index.html").read_text(), re.DOTALL
+    )
+    text = (folder / "index.html").read_text().split("</table>")[0]
+    said = {name: re.search(rf'href="#{name}".*?</tr>', text, re.DOTALL)[0] for name in rows}
+    assert "as expected" in said["sample.known-to-fail"]
+    assert "expected: holds" in said["sample.exact-half"]
+    assert not any("expected" in said[name] for name in ("sample.fair-coin", "sample.noise", "sample.raises"))
+
+
+def test_advice_is_one_for_the_page_and_the_terminal_and_fits_the_scale(capsys):
+    undecided = judge_claim(sample.INCONCLUSIVE, "quick", runs(sample.noise, seeds=2))
+    decided = judge_claim(sample.EXACT, "quick", runs(sample.nothing_random, seeds=2))
+    smoke = judge_claim(sample.INCONCLUSIVE, "smoke", runs(sample.noise, seeds=2))
+    for results, said in (
+        ([undecided, decided], "more seeds may decide: --seeds 4"),
+        ([decided], ""),
+        ([smoke], "For an answer: --scale quick"),
+    ):
+        advice = report_content(results)["advice"]
+        assert advice.endswith(said)
+        show_results(results, Path("report/index.html"), json=False)
+        assert advice in capsys.readouterr().out
+    assert report_content([decided])["advice"] == ""
 
 
 def test_text_from_claims_cannot_become_markup(folder):
@@ -149,7 +185,9 @@ def test_the_json_has_the_same_content_and_is_strict(folder, results):
     assert [criterion["verdict"] for criterion in fair["criteria"]] == ["holds", "holds"]
     assert fair["criteria"][1]["threshold"] == 500.0
     assert len(fair["criteria"][0]["values"]) == 3
-    assert fair["numbers"]["heads"]["unit"] == "throws"
+    heads = fair["numbers"]["heads"]
+    assert (heads["unit"], heads["description"], heads["statistic"]) == ("throws", "heads among all throws", "median")
+    assert fair["numbers"]["distance from 1/2"]["low"] == 0.0  # what the t interval has below is cut off
     assert fair["seconds"] == 4.5
     assert [curve["seed"] for curve in fair["plots"]["share"]["curves"]["fair coin"]] == [0, 1, 2]
     assert claims["sample.strange"]["plots"][HOSTILE]["curves"][HOSTILE][0]["y"] == [0.1, None, 1e-4]

@@ -68,13 +68,17 @@ def test_a_run_is_shown_live_at_a_terminal_and_ends_with_all_fates_named(reprodu
     for line in (
         "✗ does not hold",
         "no throws, no share",
-        "1 of 5 claims holds, 2 do not hold, 1 is inconclusive, 1 ended with an error.",
+        "1 of 5 claims holds, 2 do not hold (1 of them as expected), 1 is inconclusive, 1 ended with an error.",
         "The area lacking was not run: this needs the package not_installed_anywhere: pip install",
         "Known not to hold in our setting: sample.known-to-fail.",
-        "more seeds may decide: --seeds 4",
+        "✗ does not hold (as expected)",
+        "✗ does not hold (expected: holds)",
+        "For an answer: --scale quick",
     ):
         assert line in said, line
+    assert "more seeds" not in said
     page = (tmp_path / "report" / "index.html").read_text()
+    assert "For an answer: --scale quick" in page
     assert "The area lacking was not run" in page
     assert "Bernoulli 1713, Ars conjectandi" in page
 

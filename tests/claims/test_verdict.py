@@ -22,6 +22,39 @@ def test_t_interval_covers_the_mean_in_95_percent_of_samples():
     assert stats.binomtest(covered, len(samples), 0.95).pvalue > 1e-3
 
 
+def test_interval_of_a_geometric_mean_is_that_of_the_logarithms_by_hand():
+    interval = confidence_interval([1.0, 10.0, 100.0], "geometric mean")
+    half = 4.302652729911275 / math.sqrt(3)  # of the logarithms to base 10: 0, 1, 2, sample deviation 1
+    assert (interval.center, interval.low, interval.high) == pytest.approx((10.0, 10 ** (1 - half), 10 ** (1 + half)))
+
+
+def test_geometric_interval_covers_the_median_of_log_normal_ratios_in_95_percent_of_samples():
+    samples = np.random.default_rng(0).lognormal(math.log(3.0), 2.0, size=(1000, 4))
+    intervals = [confidence_interval(list(sample), "geometric mean") for sample in samples]
+    covered = sum(interval.low <= 3.0 <= interval.high for interval in intervals)
+    assert stats.binomtest(covered, len(samples), 0.95).pvalue > 1e-3
+    assert all(interval.low > 0 for interval in intervals)
+
+
+def test_interval_of_a_mean_keeps_to_the_range_of_the_number():
+    half = 4.302652729911275 / math.sqrt(3)
+    for possible, ends in [((0.0, math.inf), (0.0, 2 + half)), ((-9.0, 3.0), (2 - half, 3.0))]:
+        interval = confidence_interval([1.0, 2.0, 3.0], possible=possible)
+        assert (interval.center, interval.low, interval.high) == pytest.approx((2.0, *ends))
+
+
+def test_a_value_that_cannot_be_is_an_error_that_names_the_seed():
+    ratio = Criterion("ratio", "at most", 1.0, statistic="geometric mean")
+    judgement = judge(ratio, [1.0, 0.0])
+    assert judgement.verdict is Verdict.ERROR
+    assert judgement.note == "ratio is 0.0 in seed 1, which is not positive, as a geometric mean needs it"
+    judgement = judge(Criterion("share", "at most", 1.0), [1.5], (0.0, 1.0))
+    assert judgement.verdict is Verdict.ERROR
+    assert judgement.note == "share is 1.5 in seed 0, which lies outside the range from 0 to 1"
+    with pytest.raises(ValueError, match=r"-1\.0 lies outside the range from 0 to inf"):
+        confidence_interval([-1.0], possible=(0.0, math.inf))
+
+
 def test_median_interval_is_made_of_values_and_reproducible():
     values = [1.0, 2.0, 3.3, 4.0, 7.0, 9.0, 3.0]
     interval = confidence_interval(values, "median")
@@ -70,7 +103,7 @@ def test_one_value_gives_no_interval_and_no_verdict():
         ("at least", [1.0, 1.0], Verdict.HOLDS),
     ],
 )
-@pytest.mark.parametrize("statistic", ["mean", "median"])
+@pytest.mark.parametrize("statistic", ["mean", "geometric mean", "median"])
 def test_the_side_of_the_interval_is_the_verdict(relation, values, verdict, statistic):
     assert judge(Criterion("number", relation, 1.0, statistic=statistic), values).verdict is verdict
 

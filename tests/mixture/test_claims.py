@@ -24,8 +24,13 @@ def test_smoke_measurement_gives_every_number_of_the_criteria(claim):
     measurement = claim.measure(0, "smoke")
     for name in {criterion.number for criterion in claim.criteria} | set(claim.units):
         assert name in measurement.numbers
+    assert set(measurement.numbers) == set(claim.descriptions)
+    assert set(claim.ranges) <= set(measurement.numbers)
     for name, value in measurement.numbers.items():
         assert math.isfinite(value), name
+        low, high = claim.ranges.get(name, (-math.inf, math.inf))
+        assert low <= value <= high
+        assert value > 0 or claim.statistic(name) != "geometric mean"
     for plot in measurement.plots.values():
         for name, curve in plot.curves.items():
             assert len(curve.x) == len(curve.y) > 0, name

@@ -25,6 +25,7 @@ def test_smoke_measurement_gives_every_number_of_the_criteria(claim):
     for name in {criterion.number for criterion in claim.criteria} | set(claim.units):
         assert name in measurement.numbers
     assert all(map(math.isfinite, measurement.numbers.values()))
+    assert set(measurement.numbers) == set(claim.descriptions)
     for plot in measurement.plots.values():
         for curve in plot.curves.values():
             assert len(curve.x) == len(curve.y) > 0

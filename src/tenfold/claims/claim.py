@@ -10,10 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 SCALES: tuple[str, ...] = ("smoke", "quick", "full")
-"""How much a measurement does: seconds for a test, about two CPU minutes an area, or the published setting."""
+"""How much a measurement does: enough to see that it runs, about two CPU minutes an area, or the published setting."""
+
+Statistic = Literal["mean", "geometric mean", "median"]
+STATISTICS: tuple[str, ...] = get_args(Statistic)
 
 DEFAULT_SEEDS: Mapping[str, int] = {"smoke": 2, "quick": 3, "full": 5}
 
@@ -123,7 +126,8 @@ class Criterion:
         relation: ``"at most"`` or ``"at least"``.
         threshold: The bound, in the number's unit.
         unit: Unit of number and threshold; empty for pure numbers.
-        statistic: ``"mean"`` over seeds (t interval) or ``"median"`` (bootstrap interval).
+        statistic: ``"mean"`` over seeds (t interval), ``"geometric mean"`` (t interval of the logarithms; for ratios and
+            other positive numbers that are compared by factors) or ``"median"`` (bootstrap interval).
 
     Raises:
         ValueError: ``relation`` or ``statistic`` is none of the choices.
@@ -136,13 +140,15 @@ class Criterion:
     relation: Literal["at most", "at least"]
     threshold: float
     unit: str = ""
-    statistic: Literal["mean", "median"] = "mean"
+    statistic: Statistic = "mean"
 
     def __post_init__(self) -> None:
         if self.relation not in ("at most", "at least"):
             raise ValueError(f"Criterion: relation={self.relation!r} is not one of 'at most', 'at least'")
-        if self.statistic not in ("mean", "median"):
-            raise ValueError(f"Criterion: statistic={self.statistic!r} is not one of 'mean', 'median'")
+        if self.statistic not in STATISTICS:
+            raise ValueError(
+                f"Criterion: statistic={self.statistic!r} is not one of {', '.join(map(repr, STATISTICS))}"
+            )
         object.__setattr__(self, "threshold", float(self.threshold))
         if self.threshold != self.threshold:
             raise ValueError(f"Criterion: the threshold of {self.number!r} is NaN; give a number")
@@ -168,6 +174,9 @@ class Claim:
             generators of random, numpy and torch have been seeded with ``seed`` before.
         criteria: All must hold for the claim to hold.
         units: Unit of each number that has one.
+        descriptions: What each number is, in a few words of the field: a phrase that its value can follow.
+        ranges: Least and largest possible value of numbers that have them: ``(0.0, math.inf)`` for a variance. Intervals
+            keep to it; a value outside is an error.
         seeds: Number of seeds by scale; scales left out keep 2 (smoke), 3 (quick), 5 (full).
         expected: ``"does not hold"`` for a claim known to fail in our setting; it stays in the report all the same.
         limits: What this measurement cannot say.
@@ -187,6 +196,8 @@ class Claim:
     measure: Callable[[int, str], Measurement]
     criteria: tuple[Criterion, ...]
     units: Mapping[str, str] = field(default_factory=dict)
+    descriptions: Mapping[str, str] = field(default_factory=dict)
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     seeds: Mapping[str, int] = field(default_factory=dict)
     expected: Literal["holds", "does not hold"] = "holds"
     limits: str = ""
@@ -203,9 +214,19 @@ class Claim:
         name = getattr(self.measure, "__qualname__", "")
         if not name or "<" in name:
             raise ValueError(f"Claim {self.id}: measure={name or self.measure!r} is no top-level function of a module")
+        for name, (low, high) in self.ranges.items():
+            if not low < high:
+                raise ValueError(f"Claim {self.id}: ranges[{name!r}]=({low}, {high}) must go from low to high")
         wrong = {scale: count for scale, count in self.seeds.items() if scale not in SCALES or count < 1}
         if wrong:
             raise ValueError(f"Claim {self.id}: seeds={wrong} must give 1 or more for the scales {', '.join(SCALES)}")
         if not self.scales or not set(self.scales) <= set(SCALES):
             raise ValueError(f"Claim {self.id}: scales={self.scales!r} must be one or more of {', '.join(SCALES)}")
+        for criterion in self.criteria:
+            if criterion.statistic != self.statistic(criterion.number):
+                raise ValueError(f"Claim {self.id}: {criterion.number!r} is asked for by two statistics; give one")
         object.__setattr__(self, "seeds", {**DEFAULT_SEEDS, **self.seeds})
+
+    def statistic(self, number: str) -> Statistic:
+        """By which statistic a number is summed up over the seeds: that of the criteria, the mean for others."""
+        return next((criterion.statistic for criterion in self.criteria if criterion.number == number), "mean")

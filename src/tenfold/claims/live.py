@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from tenfold.claims.result import Result
 from tenfold.claims.runner import Progress
 from tenfold.claims.verdict import Verdict
-from tenfold.claims.wording import SYMBOLS, comparison_text, deciding, duration_text, interval_text
+from tenfold.claims.wording import SYMBOLS, comparison_text, deciding, duration_text, interval_text, number_words
 from tenfold.console.progress import clock
 from tenfold.console.terminal import is_terminal, messages
 
@@ -86,7 +86,8 @@ def verdict_line(result: Result) -> Text:
     elif judgement is not None:
         measured = interval_text(judgement.interval, judgement.criterion.unit)
         line.append(
-            f"  {judgement.criterion.number} {measured}, asked {comparison_text(judgement)}", style="dim not bold"
+            f"  {number_words(result.claim, judgement.criterion.number)}: {measured}, asked {comparison_text(judgement)}",
+            style="dim not bold",
         )
     cached = bool(result.runs) and all(run.cached for run in result.runs)
     line.append(f"  {'from an earlier run' if cached else duration_text(result.seconds)}", style="dim not bold")

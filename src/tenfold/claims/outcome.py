@@ -9,7 +9,17 @@ from pathlib import Path
 from tenfold.claims.claim import Claim
 from tenfold.claims.result import Result
 from tenfold.claims.verdict import Verdict
-from tenfold.claims.wording import SYMBOLS, comparison_text, counts_text, deciding, duration_text, interval_text
+from tenfold.claims.wording import (
+    SYMBOLS,
+    advice,
+    comparison_text,
+    deciding,
+    duration_text,
+    expectation_text,
+    interval_text,
+    number_words,
+    summary_text,
+)
 from tenfold.console.tables import show_table
 
 
@@ -47,23 +57,22 @@ def show_results(results: Sequence[Result], page: Path, *, notes: Sequence[str] 
             measured, criterion = result.error, None
         else:
             unit = judgement.criterion.unit
-            measured = f"{judgement.criterion.number} {interval_text(judgement.interval, unit)}"
+            name = number_words(result.claim, judgement.criterion.number)
+            measured = f"{name}: {interval_text(judgement.interval, unit)}"
             criterion = comparison_text(judgement)
-        verdict = f"{SYMBOLS[result.verdict]} {result.verdict.value}"
+        expectation = expectation_text(result)
+        verdict = f"{SYMBOLS[result.verdict]} {result.verdict.value}{f' ({expectation})' if expectation else ''}"
         rows.append([result.claim.id, verdict, measured, criterion, duration_text(result.seconds)])
     show_table("Claims", ("claim", "verdict", "measured", "asked", "time"), rows)
-    lines = ["", counts_text(result.verdict for result in results), *notes]
+    lines = ["", summary_text(results), *notes]
     known = [result for result in results if result.claim.expected == "does not hold"]
     if any(result.verdict is Verdict.DOES_NOT_HOLD for result in known):
         lines.append("Known not to hold in our setting: " + ", ".join(result.claim.id for result in known) + ".")
     if any(result.verdict is Verdict.HOLDS for result in known):
         holding = [result.claim.id for result in known if result.verdict is Verdict.HOLDS]
         lines.append(f"Expected not to hold, and does: {', '.join(holding)}.")
-    if any(result.verdict is Verdict.INCONCLUSIVE for result in results):
-        most = max(len(result.runs) for result in results)
-        lines.append(
-            f"Inconclusive means that the interval contains the threshold; more seeds may decide: --seeds {2 * most}"
-        )
+    if hint := advice(results):
+        lines.append(hint)
     lines.append(f"Report: {page}")
     sys.stdout.write("\n".join(lines) + "\n")
     sys.stdout.flush()

@@ -1,14 +1,14 @@
 """The report: ``index.html``, one file that needs nothing else, and ``report.json`` with the same content.
 
 Schema 1 of ``report.json``, an object: ``schema`` ("tenfold-report"), ``schema_version`` (1), ``tenfold`` (version),
-``created`` (ISO 8601), ``scales``, ``seconds`` (all measurements), ``summary`` (a sentence), ``counts`` (by verdict),
-``notes`` (list of sentences), ``machines`` (list of objects), and ``claims``: a list of objects with
+``created`` (ISO 8601), ``scales``, ``seconds`` (all measurements), ``summary`` and ``advice`` (sentences), ``counts``
+(by verdict), ``notes`` (list of sentences), ``machines`` (list of objects), and ``claims``: a list of objects with
 
 - ``id``, ``area``, ``title``, ``statement``, ``paper``, ``published``, ``limits``, ``needs`` and ``expected``;
 - ``scale``, ``verdict``, ``as_expected``, ``error`` (empty, or one line), ``seconds``, ``command`` (repeats it);
 - ``criteria``: ``number``, ``relation``, ``threshold``, ``unit``, ``statistic``, ``verdict``, ``values`` (one a seed),
   ``center``, ``low``, ``high`` (null where one seed gives no interval), ``note``;
-- ``numbers``: by name ``unit``, ``values``, ``center`` (mean), ``low``, ``high``, ``note``;
+- ``numbers``: by name ``description``, ``unit``, ``statistic``, ``values``, ``center``, ``low``, ``high``, ``note``;
 - ``plots``: by name ``title``, ``x_label``, ``y_label``, ``kind``, ``x_log``, ``y_log``, ``caption``, ``ticks`` and
   ``curves``: by name a list with ``seed``, ``x``, ``y``, ``low``, ``high``;
 - ``seeds``: ``seed``, ``seconds``, ``cpu_seconds``, ``finished``, ``cached``, ``code``, ``error``, ``traceback``;
@@ -30,17 +30,19 @@ from pathlib import Path
 from typing import Any
 
 from tenfold import __version__
-from tenfold.claims.claim import Plot
+from tenfold.claims.claim import Claim, Plot
 from tenfold.claims.result import Result
-from tenfold.claims.verdict import Interval, Verdict, confidence_interval
+from tenfold.claims.verdict import EVERYTHING, Interval, Verdict, confidence_interval
 from tenfold.claims.wording import (
     SYMBOLS,
+    advice,
     comparison_text,
-    counts_text,
     deciding,
     duration_text,
+    expectation_text,
     interval_text,
     number_text,
+    summary_text,
 )
 
 SCHEMA_VERSION = 1
@@ -84,7 +86,8 @@ def report_content(results: Sequence[Result], *, notes: Sequence[str] = ()) -> d
         "created": datetime.now(UTC).astimezone().isoformat(timespec="seconds"),
         "scales": list(dict.fromkeys(result.scale for result in results)),
         "seconds": sum((result.seconds for result in results), 0.0),
-        "summary": counts_text(result.verdict for result in results),
+        "summary": summary_text(results),
+        "advice": advice(results),
         "counts": {verdict.value: sum(result.verdict is verdict for result in results) for verdict in Verdict},
         "notes": list(notes),
         "machines": machines,
@@ -122,7 +125,13 @@ def _claim_content(result: Result, machines: Sequence[Mapping[str, object]]) -> 
         "command": result.command,
         "criteria": criteria,
         "numbers": {
-            name: {"unit": claim.units.get(name, ""), "values": values, **_interval_content(_mean_or_none(values))}
+            name: {
+                "description": claim.descriptions.get(name, ""),
+                "unit": unit_of(claim, name),
+                "statistic": claim.statistic(name),
+                "values": values,
+                **_interval_content(_interval_or_none(claim, name, values)),
+            }
             for name, values in measured_numbers(result).items()
         },
         "plots": {name: _plot_content(seeds) for name, seeds in measured_plots(result).items()},
@@ -170,8 +179,17 @@ def _interval_content(interval: Interval | None) -> dict[str, Any]:
     return asdict(interval)
 
 
-def _mean_or_none(values: Sequence[float]) -> Interval | None:
-    return confidence_interval(values) if all(math.isfinite(value) for value in values) else None
+def unit_of(claim: Claim, number: str) -> str:
+    """The unit of a number: the claim's, or that of a criterion about it."""
+    criteria = (criterion.unit for criterion in claim.criteria if criterion.number == number)
+    return claim.units.get(number, "") or next(criteria, "")
+
+
+def _interval_or_none(claim: Claim, name: str, values: Sequence[float]) -> Interval | None:
+    try:
+        return confidence_interval(values, claim.statistic(name), claim.ranges.get(name, EVERYTHING))
+    except ValueError:  # not finite, or not possible: the judgement says so where it matters
+        return None
 
 
 def _finite(value: object) -> object:
@@ -202,7 +220,11 @@ def report_html(results: Sequence[Result], content: Mapping[str, Any]) -> str:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        number=number_text, duration=duration_text, interval=interval_text, comparison=comparison_text
+        number=number_text,
+        duration=duration_text,
+        interval=interval_text,
+        comparison=comparison_text,
+        expectation=expectation_text,
     )
     cards = [
         {"result": result, "content": claim, **_drawings(result, index)}
@@ -254,8 +276,10 @@ def _drawings(result: Result, index: int) -> dict[str, Any]:
     numbers = [
         {
             "name": name,
-            "unit": result.claim.units.get(name, ""),
-            "interval": _mean_or_none(values),
+            "description": result.claim.descriptions.get(name, ""),
+            "unit": unit_of(result.claim, name),
+            "statistic": result.claim.statistic(name),
+            "interval": _interval_or_none(result.claim, name, values),
             "values": values,
         }
         for name, values in measured_numbers(result).items()

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tenfold.claims.claim import Claim, Curve, Measurement, Plot
-from tenfold.claims.verdict import Judgement, Verdict, judge, worst
+from tenfold.claims.verdict import EVERYTHING, Judgement, Verdict, judge, worst
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,14 @@ def judge_claim(claim: Claim, scale: str, runs: Sequence[SeedRun]) -> Result:
         error = f"seed {failed[0].seed}: {failed[0].error}" if failed else "no seed was run"
         return Result(claim, scale, runs, (), Verdict.ERROR, error)
     numbers = [run.measurement.numbers for run in runs if run.measurement is not None]
-    judgements = tuple(judge(criterion, [found[criterion.number] for found in numbers]) for criterion in claim.criteria)
+    judgements = tuple(
+        judge(
+            criterion,
+            [found[criterion.number] for found in numbers],
+            claim.ranges.get(criterion.number, EVERYTHING),
+        )
+        for criterion in claim.criteria
+    )
     verdict = worst(judgement.verdict for judgement in judgements)
     error = "; ".join(judgement.note for judgement in judgements if judgement.verdict is Verdict.ERROR)
     return Result(claim, scale, runs, judgements, verdict, error)

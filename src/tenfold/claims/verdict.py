@@ -1,9 +1,11 @@
 """The verdict: a confidence interval over seeds against a threshold that was fixed beforehand.
 
 For n seeds with mean m and sample deviation s, the two-sided 95 % interval of a mean is m ± t(0.975, n - 1) s / √n
-(Student 1908). The interval of a median is the bias-corrected and accelerated bootstrap (Efron 1987). A criterion
-*holds* if the whole interval lies on the right side of the threshold, *does not hold* if the whole interval lies on the
-wrong side, and is *inconclusive* if the threshold is inside. A claim is as good as the worst of its criteria.
+(Student 1908), cut to the range that the claim declares for the number; a true mean cannot lie outside, so nothing is
+lost. That of a geometric mean is exp of the same interval of the logarithms. The interval of a median is the
+bias-corrected and accelerated bootstrap (Efron 1987). A criterion *holds* if the whole interval lies on the right side
+of the threshold, *does not hold* if the whole interval lies on the wrong side, and is *inconclusive* if the threshold
+is inside. A claim is as good as the worst of its criteria.
 """
 
 from __future__ import annotations
@@ -13,12 +15,12 @@ import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
 
-from tenfold.claims.claim import Criterion
+from tenfold.claims.claim import Criterion, Statistic
 
 CONFIDENCE = 0.95
 BOOTSTRAP_RESAMPLES = 9999
+EVERYTHING = (-math.inf, math.inf)
 
 
 class Verdict(StrEnum):
@@ -64,36 +66,61 @@ class Interval:
     note: str = ""
 
 
-def confidence_interval(values: Sequence[float], statistic: Literal["mean", "median"] = "mean") -> Interval:
-    """Two-sided 95 % confidence interval of a mean (t) or a median (BCa bootstrap, fixed seed) over seeds.
+def confidence_interval(
+    values: Sequence[float],
+    statistic: Statistic = "mean",
+    possible: tuple[float, float] = EVERYTHING,
+) -> Interval:
+    """Two-sided 95 % confidence interval of a mean (t), geometric mean (t) or median (BCa bootstrap, fixed seed) over seeds.
 
     Args:
         values: One finite number a seed, at least one.
-        statistic: ``"mean"`` or ``"median"``.
+        statistic: ``"mean"``, ``"geometric mean"`` or ``"median"``.
+        possible: Least and largest value that the number can have; the interval keeps to it.
 
     Returns:
         The interval. One value gives an infinite interval, equal values one of length zero; the note says so.
 
     Raises:
-        ValueError: There is no value, or one is NaN or infinite.
+        ValueError: There is no value, one is NaN, infinite or outside its range, or not positive for a geometric mean.
 
     >>> interval = confidence_interval([1.0, 2.0, 3.0])
     >>> f"{interval.center:.3f} in [{interval.low:.3f}, {interval.high:.3f}]"  # 2 ± 4.3027 / √3
     '2.000 in [-0.484, 4.484]'
+    >>> interval = confidence_interval([1.0, 2.0, 3.0], possible=(0.0, math.inf))
+    >>> interval.low, round(interval.high, 3)
+    (0.0, 4.484)
     >>> confidence_interval([0.5, 0.5]).note
     'every seed gave the same value'
     """
     if not values:
         raise ValueError("confidence_interval: there is no value; give one a seed")
-    bad = [value for value in values if not math.isfinite(value)]
-    if bad:
-        raise ValueError(f"confidence_interval: {bad[0]} is not finite; give finite numbers")
+    for value in values:
+        if fault := _fault(value, statistic, possible):
+            raise ValueError(f"confidence_interval: {value} {fault}")
     count = len(values)
     if count == 1:
         return Interval(float(values[0]), -math.inf, math.inf, "one seed gives no interval")
     if min(values) == max(values):
         return Interval(float(values[0]), float(values[0]), float(values[0]), "every seed gave the same value")
-    return _mean_interval(values) if statistic == "mean" else _median_interval(values)
+    if statistic == "median":
+        return _median_interval(values)
+    if statistic == "geometric mean":
+        logs = _mean_interval([math.log(value) for value in values])
+        return Interval(math.exp(logs.center), math.exp(logs.low), math.exp(logs.high))
+    found = _mean_interval(values)
+    return Interval(found.center, max(found.low, possible[0]), min(found.high, possible[1]))
+
+
+def _fault(value: float, statistic: Statistic, possible: tuple[float, float]) -> str:
+    """What is wrong with one value; empty if nothing is."""
+    if not math.isfinite(value):
+        return "is not finite"
+    if statistic == "geometric mean" and value <= 0:
+        return "is not positive, as a geometric mean needs it"
+    if not possible[0] <= value <= possible[1]:
+        return f"lies outside the range from {possible[0]:g} to {possible[1]:g}"
+    return ""
 
 
 def _mean_interval(values: Sequence[float]) -> Interval:
@@ -153,12 +180,13 @@ class Judgement:
     note: str = ""
 
 
-def judge(criterion: Criterion, values: Sequence[float]) -> Judgement:
+def judge(criterion: Criterion, values: Sequence[float], possible: tuple[float, float] = EVERYTHING) -> Judgement:
     """Holds a criterion against one number a seed.
 
     Args:
         criterion: What must be true.
         values: One number a seed; NaN or infinity makes the judgement an error, not an average.
+        possible: Least and largest value that the number can have; a value outside makes the judgement an error.
 
     >>> str(judge(Criterion("bias", "at most", 0.1), [0.01, 0.02, 0.03]).verdict)
     'holds'
@@ -167,11 +195,13 @@ def judge(criterion: Criterion, values: Sequence[float]) -> Judgement:
     """
     numbers = tuple(float(value) for value in values)
     for seed, value in enumerate(numbers):
-        if not math.isfinite(value):
-            return Judgement(criterion, numbers, None, Verdict.ERROR, f"{criterion.number} is {value} in seed {seed}")
+        if fault := _fault(value, criterion.statistic, possible):
+            note = f"{criterion.number} is {value} in seed {seed}"
+            note = note if not math.isfinite(value) else f"{note}, which {fault}"
+            return Judgement(criterion, numbers, None, Verdict.ERROR, note)
     if not numbers:
         return Judgement(criterion, numbers, None, Verdict.ERROR, "no seed gave a measurement")
-    interval = confidence_interval(numbers, criterion.statistic)
+    interval = confidence_interval(numbers, criterion.statistic, possible)
     if criterion.relation == "at most":
         right, wrong = interval.high <= criterion.threshold, interval.low > criterion.threshold
     else:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from tenfold.claims.claim import Claim
 from tenfold.claims.result import Result
 from tenfold.claims.verdict import Interval, Judgement, Verdict
 
@@ -83,13 +84,43 @@ def deciding(result: Result) -> Judgement | None:
     return next((judgement for judgement in result.judgements if judgement.verdict is result.verdict), None)
 
 
-def counts_text(verdicts: Iterable[Verdict]) -> str:
-    """How many claims have which verdict, as a sentence.
+def number_words(claim: Claim, number: str) -> str:
+    """What a number is, in words; its name where the claim does not describe it."""
+    return claim.descriptions.get(number, number)
+
+
+def expectation_text(result: Result) -> str:
+    """What was expected of a claim, where that must be said: it was expected to fail, or fails against expectation."""
+    if result.claim.expected == "holds" and result.verdict is not Verdict.DOES_NOT_HOLD:
+        return ""
+    return "as expected" if result.claim.expected == result.verdict.value else f"expected: {result.claim.expected}"
+
+
+def advice(results: Sequence[Result]) -> str:
+    """What to do about results that decide nothing: another scale, or more seeds; empty if all is decided."""
+    if any(result.scale == "smoke" for result in results):
+        return "Scale smoke tests that the measurements run; its verdicts say little. For an answer: --scale quick"
+    if not any(result.verdict is Verdict.INCONCLUSIVE for result in results):
+        return ""
+    most = max(len(result.runs) for result in results)
+    return f"Inconclusive means that the interval contains the threshold; more seeds may decide: --seeds {2 * most}"
+
+
+def summary_text(results: Sequence[Result]) -> str:
+    """How many claims have which verdict, as a sentence."""
+    failing = [result for result in results if result.verdict is Verdict.DOES_NOT_HOLD]
+    return counts_text((result.verdict for result in results), expected=sum(r.as_expected for r in failing))
+
+
+def counts_text(verdicts: Iterable[Verdict], expected: int = 0) -> str:
+    """How many claims have which verdict, as a sentence; `expected` of those that do not hold were expected not to.
 
     >>> counts_text([Verdict.HOLDS, Verdict.HOLDS, Verdict.DOES_NOT_HOLD])
     '2 of 3 claims hold, 1 does not hold.'
     >>> counts_text([Verdict.HOLDS, Verdict.INCONCLUSIVE, Verdict.INCONCLUSIVE, Verdict.ERROR])
     '1 of 4 claims holds, 2 are inconclusive, 1 ended with an error.'
+    >>> counts_text([Verdict.HOLDS, Verdict.DOES_NOT_HOLD], expected=1)
+    '1 of 2 claims holds, 1 does not hold (as expected).'
     """
     found = list(verdicts)
     holds, fails, open_, errors = (
@@ -98,7 +129,8 @@ def counts_text(verdicts: Iterable[Verdict]) -> str:
     claims = "claim" if len(found) == 1 else "claims"
     parts = [f"{holds} of {len(found)} {claims} {'holds' if holds == 1 else 'hold'}"]
     if fails:
-        parts.append(f"{fails} {'does' if fails == 1 else 'do'} not hold")
+        known = f" ({'' if expected == fails else f'{expected} of them '}as expected)" if expected else ""
+        parts.append(f"{fails} {'does' if fails == 1 else 'do'} not hold{known}")
     if open_:
         parts.append(f"{open_} {'is' if open_ == 1 else 'are'} inconclusive")
     if errors:

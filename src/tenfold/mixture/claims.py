@@ -5,12 +5,20 @@ The paper derives the gradient and reports no experiment; what it says or what i
 
 from __future__ import annotations
 
+import math
+
 from tenfold.claims import Claim, Criterion
 from tenfold.mixture import measurements
 
 PAPER = "Graves 2016, Stochastic Backpropagation through Mixture Density Distributions, arXiv 1607.05690"
 DERIVATION = "A derivation; the paper reports no experiment."
 NATS = {"gain": "nats", "bound_1": "nats", "bound_4": "nats"}
+GAIN = {
+    "gain": "gain of four components over one, unseen digits",
+    "bound_1": "bound with one component, unseen digits",
+    "bound_4": "bound with four components, unseen digits",
+}
+NOT_NEGATIVE = (0.0, math.inf)
 
 CLAIMS: tuple[Claim, ...] = (
     Claim(
@@ -28,6 +36,11 @@ CLAIMS: tuple[Claim, ...] = (
             Criterion("difference_quantile", "at most", 1e-12),
             Criterion("difference_responsibility", "at most", 1e-12),
         ),
+        descriptions={
+            "difference_quantile": "largest difference from the usual gradient, quantile",
+            "difference_responsibility": "largest difference from the usual gradient, responsibility",
+        },
+        ranges={"difference_quantile": NOT_NEGATIVE, "difference_responsibility": NOT_NEGATIVE},
         limits="Shown for D = 8 in double precision; the equality is exact in arithmetic.",
     ),
     Claim(
@@ -46,8 +59,15 @@ CLAIMS: tuple[Claim, ...] = (
             Criterion("z2_quantile", "at most", 2.0),
             Criterion("z2_responsibility", "at most", 2.0),
             Criterion("z2_drawn_component", "at most", 2.0),
-            Criterion("variance_ratio", "at most", 1.0),
+            Criterion("variance_ratio", "at most", 1.0, statistic="geometric mean"),
         ),
+        descriptions={
+            "z2_quantile": "mean square deviation from the exact gradient in standard errors, quantile",
+            "z2_responsibility": "the same deviation, responsibility",
+            "z2_drawn_component": "the same deviation, drawn component",
+            "variance_ratio": "variance of the average over the variance of the drawn component",
+        },
+        ranges=dict.fromkeys(("z2_quantile", "z2_responsibility", "z2_drawn_component"), NOT_NEGATIVE),
         limits=(
             "One function (a sum of cosines) and random mixtures of three components in four dimensions. z2 is the mean "
             "square deviation from the exact gradient in standard errors: 1 without bias, and growing with the number of "
@@ -69,6 +89,13 @@ CLAIMS: tuple[Claim, ...] = (
             Criterion("z2_quantile", "at most", 2.0),
             Criterion("bias_gumbel_softmax", "at least", 0.05, "of the gradient"),
         ),
+        units={"bias_quantile": "of the gradient"},
+        descriptions={
+            "z2_quantile": "mean square deviation from the exact gradient in standard errors, quantile",
+            "bias_quantile": "deviation from the exact gradient, quantile (Monte Carlo error)",
+            "bias_gumbel_softmax": "deviation from the exact gradient, Gumbel-softmax at temperature 0.5",
+        },
+        ranges=dict.fromkeys(("z2_quantile", "bias_quantile", "bias_gumbel_softmax"), NOT_NEGATIVE),
         limits=(
             "Three components in two dimensions, one function. z2 is the mean square deviation from the exact gradient in "
             "standard errors, 1 without bias. Variance is another claim."
@@ -87,6 +114,11 @@ CLAIMS: tuple[Claim, ...] = (
         measure=measurements.sampling_estimator,
         criteria=(Criterion("slope", "at most", -0.4), Criterion("slope", "at least", -0.6)),
         units={"slope": "log error per log M"},
+        descriptions={
+            "slope": "slope of the error over the samples, both in logarithms",
+            "error_at_1000": "median relative error with 1,000 samples",
+        },
+        ranges={"error_at_1000": NOT_NEGATIVE},
         limits="One dimension.",
     ),
     Claim(
@@ -102,10 +134,15 @@ CLAIMS: tuple[Claim, ...] = (
         published="Not discussed in the paper; the limit of the method, stated openly.",
         measure=measurements.separation,
         criteria=(
-            Criterion("pathwise_over_score_at_8", "at least", 100.0),
-            Criterion("least_gain_from_1_to_4", "at least", 5.0),
-            Criterion("worst_ratio_to_the_better", "at most", 1.1),
+            Criterion("pathwise_over_score_at_8", "at least", 100.0, statistic="geometric mean"),
+            Criterion("least_gain_from_1_to_4", "at least", 5.0, statistic="geometric mean"),
+            Criterion("worst_ratio_to_the_better", "at most", 1.1, statistic="geometric mean"),
         ),
+        descriptions={
+            "pathwise_over_score_at_8": "pathwise variance over score variance at distance 8",
+            "least_gain_from_1_to_4": "variance of the better of the two over the combination's, least from 1 to 4",
+            "worst_ratio_to_the_better": "variance of the combination over the better of the two's, worst distance",
+        },
         limits="Two equal modes in one dimension, f = x. For oscillating f the gain of the combination is 1.2 to 2.5.",
     ),
     Claim(
@@ -118,6 +155,11 @@ CLAIMS: tuple[Claim, ...] = (
         measure=measurements.multimodal_target,
         criteria=(Criterion("gain", "at least", 0.5, "nats"), Criterion("gap_8", "at most", 0.3, "nats")),
         units={"gap_1": "nats", "gap_8": "nats", "gain": "nats"},
+        descriptions={
+            "gap_1": "gap of the bound to the evidence, one component",
+            "gap_8": "gap of the bound to the evidence, eight components",
+            "gain": "what eight components close of the gap",
+        },
         limits="A target in two dimensions whose modes overlap slightly; random starts of the components.",
     ),
     Claim(
@@ -133,6 +175,7 @@ CLAIMS: tuple[Claim, ...] = (
         measure=measurements.digits_elbo,
         criteria=(Criterion("gain", "at least", 0.0, "nats"),),
         units=NATS,
+        descriptions=GAIN,
         seeds={"quick": 5},
         limits="Small images and networks. With codes of length 2 the ELBO gives up the extra components: see that claim.",
         needs=("digits",),
@@ -150,6 +193,7 @@ CLAIMS: tuple[Claim, ...] = (
         measure=measurements.digits_stratified,
         criteria=(Criterion("gain", "at least", 0.0, "nats"),),
         units=NATS,
+        descriptions=GAIN,
         seeds={"quick": 5},
         limits="Small images and networks, codes of length 1.",
         needs=("digits",),
@@ -164,6 +208,7 @@ CLAIMS: tuple[Claim, ...] = (
         measure=measurements.digits_elbo_two_dimensions,
         criteria=(Criterion("gain", "at least", 0.1, "nats"),),
         units=NATS,
+        descriptions=GAIN,
         seeds={"quick": 5},
         expected="does not hold",
         limits="With room for digits side by side the posteriors have one mode each, and nothing is left to gain.",

@@ -323,11 +323,11 @@ def _digits_gain(seed: int, scale: str, objective: str, latent_dim: int) -> Meas
         )
         bounds[components] = evaluate(vae, test, num_samples=128, seed=seed)
     names = {"elbo": "ELBO", "importance_bound": "importance bound", "stratified_bound": "stratified bound"}
-    curves = {f"K = {k}": Curve((0, 1, 2), [-values[name][0] for name in names]) for k, values in bounds.items()}
+    curves = {f"K = {k}": Curve((0, 1, 2), [values[name][0] for name in names]) for k, values in bounds.items()}
     plot = Plot(
         "Digits that training has not seen",
         "",
-        "−bound [nats], lower is better",
+        "bound [nats], higher is better",
         curves,
         kind="bar",
         ticks=tuple(names.values()),

@@ -263,6 +263,11 @@ def _published(name: str, title: str, measure: Any, figures: tuple[float, float,
             Criterion(number, "at least", figure - 0.005)
             for number, figure in zip(("recall@20", "recall@50", "ndcg@100"), figures, strict=True)
         ),
+        descriptions={
+            "recall@20": "recall among the first 20 items",
+            "recall@50": "recall among the first 50 items",
+            "ndcg@100": "normalised discounted cumulative gain of the first 100 items",
+        },
         seeds={"full": 1},
         scales=("full",),
         limits="Another draw of the held-out users than the published one. Takes hours and much memory.",
@@ -281,6 +286,7 @@ CLAIMS: tuple[Claim, ...] = (
         published="A property of the method; no figure is given.",
         measure=loss_never_rises,
         criteria=(Criterion("largest_rise", "at most", 1e-10, "of the cost"),),
+        descriptions={"largest_rise": "largest rise of the cost in an iteration"},
         seeds={"quick": 2},
         limits="The exact solver in double precision. Few steps of conjugate gradients need not have the property.",
         needs=("movielens-100k",),
@@ -294,6 +300,7 @@ CLAIMS: tuple[Claim, ...] = (
         published="A derivation.",
         measure=explanations_add_up,
         criteria=(Criterion("largest_difference", "at most", 1e-9),),
+        descriptions={"largest_difference": "largest difference between a score and the sum of its parts"},
         seeds={"quick": 2},
         limits="Double precision; scores lie mostly between 0 and 1.",
         needs=("movielens-100k",),
@@ -315,6 +322,13 @@ CLAIMS: tuple[Claim, ...] = (
             Criterion("popularity", "at most", 50.0, PERCENT),
         ),
         units={"factors": PERCENT, "neighbourhood": PERCENT},
+        descriptions={
+            "neighbourhood_minus_factors": "percentile rank of item neighbourhoods less that of factors",
+            "popularity_minus_neighbourhood": "percentile rank of popularity less that of item neighbourhoods",
+            "popularity": "percentile rank of popularity, 50 is chance",
+            "factors": "percentile rank of factors",
+            "neighbourhood": "percentile rank of item neighbourhoods",
+        },
         limits=(
             "Ratings of films in place of hours of television; a random part held out, not the next week. At scale full the "
             "least margin over MovieLens 100K, Last.fm and MSWeb, as far as these are in $TENFOLD_DATA. On MSWeb (285 areas, "
@@ -335,6 +349,11 @@ CLAIMS: tuple[Claim, ...] = (
             Criterion("early_minus_late", "at least", 0.0, PERCENT),
         ),
         units={"least": PERCENT},
+        descriptions={
+            "gain_2_to_16": "what 16 factors gain in percentile rank over 2",
+            "early_minus_late": "gain from 2 to 16 factors less the gain from 16 on",
+            "least": "best percentile rank of any number of factors",
+        },
         limits="943 users: the point after which factors no longer help comes far earlier than with 300,000.",
         needs=("movielens-100k",),
     ),
@@ -348,6 +367,11 @@ CLAIMS: tuple[Claim, ...] = (
         measure=confidence_matters,
         criteria=(Criterion("gain", "at least", 0.0, PERCENT),),
         units={"without": PERCENT},
+        descriptions={
+            "gain": "what the best alpha gains in percentile rank over alpha = 0",
+            "alpha": "the alpha chosen on the validation part",
+            "without": "percentile rank with alpha = 0",
+        },
         limits="Stars from 1 to 5 vary less than hours of television. The best alpha is chosen on a validation part.",
         needs=("movielens-100k",),
     ),
@@ -360,6 +384,11 @@ CLAIMS: tuple[Claim, ...] = (
         published="Part of what lifts Recall@20 on MovieLens 20M from 0.360 to 0.395.",
         measure=frequency_scaling,
         criteria=(Criterion("gain", "at least", 0.0),),
+        descriptions={
+            "gain": "what regularisation by frequency gains in recall@20",
+            "recall_0": "recall@20, the same lambda for all rows",
+            "recall_1": "recall@20, lambda in proportion to the frequency",
+        },
         limits="A small, dense data set and 32 factors; the paper's are large and have 2,048.",
         needs=("movielens-100k",),
     ),
