@@ -21,7 +21,7 @@ from jaxtyping import Float32, Int64
 from torch import Tensor
 
 from tenfold.errors import InputError
-from tenfold.files import read_array, read_frame, read_images, read_table
+from tenfold.files import ImageStack, read_array, read_frame, read_images, read_table
 from tenfold.files.arrays import split_member
 from tenfold.files.delimited import body, find_dialect
 from tenfold.files.limits import require_memory
@@ -116,6 +116,39 @@ def read_labelled(
         f"({', '.join(TABLES)}), or an .npz with arrays of inputs and of labels",
         path=file,
     )
+
+
+def read_inputs(
+    path: str | os.PathLike[str],
+    *,
+    label: str | None = None,
+    size: int | tuple[int, int] | None = None,
+    grayscale: bool = False,
+) -> Float32[Tensor, "examples ..."]:
+    """Inputs alone, for what needs no classes: as `read_labelled`, and a folder of images without sub-folders, or an array.
+
+    Args:
+        path: A folder of images, a table of numbers, or an array of rows or images in ``.npy`` or ``.npz``.
+        label: A column of a table to leave out.
+        size: (height, width), or one number for both, to which image files are scaled and cut; None: all must agree.
+        grayscale: Read image files with one channel.
+
+    Returns:
+        Images (N, C, H, W), from 0 to 1 where they come from files of images, or rows (N, F).
+
+    Raises:
+        InputError: What cannot be read or used, with the file, and line or row, at fault.
+    """
+    file, _ = split_member(path)
+    if file.is_dir():
+        return torch.from_numpy(_pixels(file, read_images(file, size=size, grayscale=grayscale)))
+    if size is not None or grayscale:
+        raise InputError("size and grayscale are for folders of images", path=file)
+    if file.suffix.lower() in (".npy", ".npz"):
+        return torch.from_numpy(_inputs_of(read_array(path), file))
+    names = read_frame(path).columns
+    column = _label_of(names, label, file) if label is not None else None
+    return torch.from_numpy(_narrowed(file, [name for name in names if name != column], Lines.of_table(file)))
 
 
 def dataset(name: str, *, size: int | None = None) -> LabelledData:
@@ -220,6 +253,11 @@ class Lines:
     path: Path | None
     text: bool = False
 
+    @classmethod
+    def of_table(cls, path: Path) -> Lines:
+        """The lines of a text table, or rows of another."""
+        return cls(path, path.name.lower().endswith(TEXT))
+
     def of(self, row: int) -> int | None:
         """The line, counted from 1, of a row counted from 0."""
         if self.path is None:
@@ -233,9 +271,13 @@ def _from_folder(folder: Path, size: int | tuple[int, int] | None, grayscale: bo
     stack = read_images(folder, size=size, grayscale=grayscale)
     if stack.labels is None:
         raise InputError("the images lie in no sub-folders; a sub-folder for each class is needed", path=folder)
+    return _labelled(_pixels(folder, stack), list(stack.labels), folder, Lines(None))
+
+
+def _pixels(folder: Path, stack: ImageStack) -> np.ndarray:
+    """Images as float32 from 0 to 1, channels first."""
     require_memory(stack.pixels.size * 8, folder, "give a smaller size")
-    pixels = np.moveaxis(stack.pixels, 3, 1).astype(np.float32) / np.float32(255)
-    return _labelled(pixels, list(stack.labels), folder, Lines(None))
+    return np.ascontiguousarray(np.moveaxis(stack.pixels, 3, 1), np.float32) / np.float32(255)
 
 
 def _from_table(path: Path, label: str | None) -> LabelledData:
@@ -244,7 +286,7 @@ def _from_table(path: Path, label: str | None) -> LabelledData:
     others = [name for name in frame.columns if name != column]
     if not others:
         raise InputError(f"has no column beside the labels {column!r}", path=path)
-    lines = Lines(path, path.name.lower().endswith(TEXT))
+    lines = Lines.of_table(path)
     if lines.text:  # blank lines, which have become rows of nulls; a row of empty cells is refused further down
         frame = frame.filter(~pl.all_horizontal(pl.all().is_null()))
     labels = frame[column]
@@ -265,13 +307,19 @@ def _from_table(path: Path, label: str | None) -> LabelledData:
         raise InputError(
             f"the labels in column {column!r} are {labels.dtype}; text or whole numbers are needed", path=path
         )
-    values = read_table(path, columns=others).values
+    inputs = _narrowed(path, others, lines)
+    return _labelled(inputs, [str(value).strip() for value in labels.to_list()], path, lines)
+
+
+def _narrowed(path: Path, columns: list[str], lines: Lines) -> np.ndarray:
+    """The columns as float32."""
+    values = read_table(path, columns=columns).values
     with np.errstate(over="ignore"):
         inputs = values.astype(np.float32)
     if not np.isfinite(inputs).all():
         row, place = (int(i) for i in np.argwhere(~np.isfinite(inputs))[0])
-        raise InputError(f"column {others[place]!r} is too large for float32", path=path, line=lines.of(row))
-    return _labelled(inputs, [str(value).strip() for value in labels.to_list()], path, lines)
+        raise InputError(f"column {columns[place]!r} is too large for float32", path=path, line=lines.of(row))
+    return inputs
 
 
 def _label_of(names: list[str], label: str | None, path: Path) -> str:
@@ -306,6 +354,12 @@ def _from_arrays(path: str | os.PathLike[str], file: Path, label: str | None) ->
             row = int(wrong.argmax())
             raise InputError(f"label {labels[row]} is no whole number", path=file, line=row + 1)
         labels = labels.astype(np.int64)
+    values = _inputs_of(inputs, file)
+    return _labelled(values, [str(value) for value in labels.tolist()], file, Lines(file))
+
+
+def _inputs_of(inputs: np.ndarray, file: Path) -> np.ndarray:
+    """An array of rows or images as float32, channels first."""
     require_memory(inputs.size * 8, file, "give a part of the data")
     if inputs.ndim == 3:
         inputs = inputs[:, None]
@@ -320,7 +374,7 @@ def _from_arrays(path: str | os.PathLike[str], file: Path, label: str | None) ->
     finite = np.isfinite(values).reshape(len(values), -1).all(1)
     if not finite.all():
         raise InputError("an input is not finite in float32", path=file, line=int(finite.argmin()) + 1)
-    return _labelled(values, [str(value) for value in labels.tolist()], file, Lines(file))
+    return np.ascontiguousarray(values)
 
 
 def _label_array(file: Path) -> str:
