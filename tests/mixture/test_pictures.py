@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 
 from tenfold.errors import InputError
@@ -60,6 +61,32 @@ def test_map_names_labels_and_their_shares(tmp_path):
     drawn = (tmp_path / "map.svg").read_text()
     for comment in ("cat (25%)", "dog (50%)", "Latent map of 4 rows by label"):
         assert f"<!-- {comment} -->" in drawn
+
+
+def test_map_names_an_empty_component_too(tmp_path):
+    probs = np.zeros((200, 3), np.float32)
+    probs[:, 0] = 1
+    probs[0] = (0, 0, 1)
+    latent_map(tmp_path / "map.svg", codes_and_probs(200)[0], probs)
+    drawn = (tmp_path / "map.svg").read_text()
+    for comment in ("1 (100%)", "2 (none)", "3 (&lt;1%)"):
+        assert f"<!-- {comment} -->" in drawn
+
+
+@pytest.mark.parametrize("dims", [2, 3])
+def test_both_axes_of_a_map_have_one_scale(tmp_path, monkeypatch, dims):
+    scales = []
+    save = Figure.savefig
+
+    def noting(figure, *arguments, **options):
+        save(figure, *arguments, **options)
+        place = figure.axes[0].transData.transform
+        scales.append(place([(1, 0), (0, 1)]) - place((0, 0)))
+
+    monkeypatch.setattr(Figure, "savefig", noting)
+    codes, probs = codes_and_probs(50, dims)
+    latent_map(tmp_path / "map.png", codes * ([10] + [1] * (dims - 1)), probs)
+    assert scales[0][0, 0] == pytest.approx(scales[0][1, 1])
 
 
 def test_same_codes_give_the_same_file(tmp_path):

@@ -93,13 +93,15 @@ def latent_map(
     for i, (name, rows) in enumerate(groups.items()):
         color = colors(i) if len(groups) <= 10 else colors(i / (len(groups) - 1))
         points[rows] = color
-        if i < LONGEST_LEGEND and rows.any():
-            axes.scatter([], [], s=25, color=color, linewidths=0, label=f"{name[:24]} ({shares[name]:.0%})")
+        if i < LONGEST_LEGEND:  # a component without rows too: that it is empty is worth knowing
+            axes.scatter([], [], s=25, color=color, linewidths=0, label=f"{name[:24]} ({_share(shares[name])})")
     points[:, 3] = 0.15 + 0.75 * certainty  # fainter where the component is uncertain
     # All groups in one cloud, in the order of the rows: drawn one after another, the last would hide the others.
     axes.scatter(x[shown], y[shown], s=10 if len(shown) < 5000 else 4, c=points[shown], linewidths=0)
     by = "most probable component" if labels is None else "label"
     axes.set(xlabel=axis_labels[0], ylabel=axis_labels[1], title=f"Latent map of {_rows(count)} by {by}")
+    if codes.shape[1] > 1:  # distances mean the same in both directions
+        axes.set_aspect("equal", adjustable="datalim")
     title = ("component" if labels is None else "label") + (
         f" (first {LONGEST_LEGEND} of {len(groups)})" if len(groups) > LONGEST_LEGEND else ""
     )
@@ -111,6 +113,11 @@ def latent_map(
     with rc_context({"svg.hashsalt": "tenfold"}):
         figure.savefig(buffer, format=kind, metadata=metadata)
     atomic_write(path, buffer.getvalue())
+
+
+def _share(share: float) -> str:
+    """A share in percent; what is empty and what is nearly so differ."""
+    return "none" if share == 0 else "<1%" if share < 0.01 else f"{share:.0%}"
 
 
 def _rows(count: int) -> str:
