@@ -149,7 +149,7 @@ class ImplicitALS(BaseEstimator):
             InputError: A checkpoint of other data or parameters, or one that is there without ``resume``.
         """
         self.check_parameters()
-        users, items = self._objective().sides(self._matrix(X))
+        users, items = self.objective().sides(self._matrix(X))
         return self.fit_sides(
             users,
             items,
@@ -200,7 +200,7 @@ class ImplicitALS(BaseEstimator):
             )
         users, items = (factors.astype(self.dtype, copy=False) for factors in (self.user_factors_, self.item_factors_))
         state = State(users, items, self.loss_history_)
-        fit_factors(state, *self._objective().sides(matrix), self.get_params(deep=False), self._accept)
+        fit_factors(state, *self.objective().sides(matrix), self.get_params(deep=False), self._accept)
         return self
 
     def _accept(self, users: np.ndarray, items: np.ndarray, losses: list[float]) -> None:
@@ -211,7 +211,8 @@ class ImplicitALS(BaseEstimator):
         """Raises a ValueError that names the first parameter out of range."""
         check_parameters(self.get_params(deep=False))
 
-    def _objective(self) -> Objective:
+    def objective(self) -> Objective:
+        """The cost that the parameters describe."""
         return Objective(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Objective)})
 
     def _matrix(self, X: Any, name: str = "X", shape: tuple[int, int] | None = None) -> sparse.csr_array:
@@ -227,7 +228,7 @@ class ImplicitALS(BaseEstimator):
         """The cost of ``X`` under the fitted factors, with its parts."""
         check_is_fitted(self)
         matrix = self._matrix(X, shape=self._shape())
-        return self._objective().loss(matrix, self.user_factors_, self.item_factors_, self.n_jobs)
+        return self.objective().loss(matrix, self.user_factors_, self.item_factors_, self.n_jobs)
 
     # ---------------------------------------------------------------- new rows, scores, explanations
 
@@ -245,7 +246,7 @@ class ImplicitALS(BaseEstimator):
         matrix = canonical_matrix(np.atleast_2d(X) if isinstance(X, np.ndarray) else X, "X")
         if matrix.shape[1] != len(fixed):
             raise ValueError(f"X has shape {matrix.shape}, but {axes} with {len(fixed)} columns is needed")
-        objective = self._objective()
+        objective = self.objective()
         rows = objective.rows(matrix)
         return chosen_engine(device=self.device)(
             fixed,
@@ -291,7 +292,7 @@ class ImplicitALS(BaseEstimator):
         check_is_fitted(self)
         (item,) = row_numbers([item], len(self.item_factors_), "item")
         row = rows_of_users(X, row_numbers([user], len(self.user_factors_), "user"), self._shape())
-        objective = self._objective()
+        objective = self.objective()
         return explain_score(
             self.item_factors_,
             int(item),

@@ -61,6 +61,7 @@ def fit(
     from tenfold.console.tables import show_record
     from tenfold.console.terminal import remark
     from tenfold.files.atomic import check_folder
+    from tenfold.recommend.command_inputs import is_parquet
     from tenfold.runtime import set_threads
     from tenfold.training.checkpoints import clear_checkpoints, last_checkpoint
 
@@ -70,7 +71,8 @@ def fit(
     checkpoints = out / "checkpoints"
     if resume and last_checkpoint(checkpoints) is None:
         remark(f"there is no checkpoint to resume from in {checkpoints}; the fit starts at the beginning")
-    events = columns.read(data)
+    spread = engine == "ray" and columns.is_plain and is_parquet(data)  # the driver need not hold the events
+    events = None if spread else columns.read(data)
     with progress(f"fitting {data.name}", settings.iterations) as display:
         done = 0
 
@@ -79,8 +81,16 @@ def fit(
             display.advance(iteration + 1 - done, loss=loss)
             done = iteration + 1
 
-        model.fit(events.matrix, callback=tell, engine=engine, checkpoint=checkpoints, resume=resume)
-    model.save_pretrained(out, user_ids=events.user_ids, item_ids=events.item_ids)
+        if events is None:
+            from tenfold.recommend.ray_parquet import fit_parquet
+
+            entries = fit_parquet(
+                model, data, columns=columns.names, callback=tell, checkpoint=checkpoints, resume=resume
+            )
+        else:
+            model.fit(events.matrix, callback=tell, engine=engine, checkpoint=checkpoints, resume=resume)
+            model.user_ids_, model.item_ids_, entries = events.user_ids, events.item_ids, events.matrix.nnz
+    model.save_pretrained(out)
     clear_checkpoints(checkpoints)
     with suppress(OSError):  # somebody's file is in it
         checkpoints.rmdir()
@@ -88,9 +98,9 @@ def fit(
         f"Model in {out}",
         {
             "model": str(out),
-            "users": events.shape[0],
-            "items": events.shape[1],
-            "entries": events.matrix.nnz,
+            "users": len(model.user_factors_),
+            "items": len(model.item_factors_),
+            "entries": entries,
             "factors": model.factors,
             "iterations": model.n_iter_,
             "loss": float(model.loss_history_[-1]),

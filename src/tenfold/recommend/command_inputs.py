@@ -9,6 +9,7 @@ import numpy as np
 
 from tenfold.errors import InputError
 from tenfold.recommend.als import ImplicitALS
+from tenfold.recommend.data import PARQUET
 from tenfold.recommend.identifiers import require_ids
 from tenfold.recommend.interactions import Interactions
 
@@ -17,17 +18,13 @@ def read_events(
     data: Path, user: str | None, item: str | None, value: str | None, time: str | None, *, undated: bool = False
 ) -> Interactions:
     """The events; without their time stamps, and so in less memory, where nobody asks for these."""
-    events = Interactions.from_csv(data, user=user, item=item, value=None if value == "none" else value, timestamp=time)
-    if value == "none":
-        events = events.binarize() if events.last_times is None else counted(events)
+    events = Interactions.from_csv(data, user=user, item=item, value=value, timestamp=time)
     return Interactions.from_matrix(events.matrix, events.user_ids, events.item_ids) if undated else events
 
 
-def counted(events: Interactions) -> Interactions:
-    """Every event as one, whatever its value."""
-    single = events.events
-    ones = np.ones(len(single.users), np.float32)
-    return Interactions.from_codes(single._replace(values=ones), events.user_ids, events.item_ids)
+def is_parquet(data: Path) -> bool:
+    """Whether it is a Parquet file by its name, or a folder (of such files)."""
+    return data.name.lower().endswith(PARQUET) or data.is_dir()
 
 
 def prepared(events: Interactions, min_user: int, min_item: int, half_life: float | None) -> Interactions:

@@ -141,6 +141,16 @@ class DatedEvents:
     min_item: MinItem = 0
     half_life: HalfLife = None
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether every event counts, whenever it was."""
+        return self.half_life is None and self.min_user <= 1 and self.min_item <= 1
+
+    @property
+    def names(self) -> dict[str, str | None]:
+        """Of the columns of users, items and values."""
+        return {"user": self.user, "item": self.item, "value": self.value}
+
     def read(self, data: Path) -> Interactions:
         """The events, weighted by age, without rare users and items."""
         from tenfold.recommend.command_inputs import prepared, read_events

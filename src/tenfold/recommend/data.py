@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from jaxtyping import Shaped
 
 from tenfold.errors import InputError
 from tenfold.files import delimited
@@ -33,6 +34,7 @@ USUAL = {
     "r stars confidence amount",
     "timestamp": "timestamp timestamps time unixtime ts datetime date createdat eventtime ratedat",
 }
+NO_VALUES = "none"  # given as the column of values: every event counts 1, whatever columns there are
 INTEGER = re.compile(r"-?[1-9][0-9]{0,17}|0")
 CHECKED = 1000  # time stamps that are looked at to see how they are written
 TEXT = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
@@ -57,7 +59,8 @@ def read_interactions(
         user: Name of the column of user ids, integers or text. If None, a column with a usual name ("user_id",
             "customer", ...); the same for the others.
         item: Name of the column of item ids ("item_id", "movieId", "asin", ...).
-        value: Name of the column of values ("rating", "plays", "count", ...); every event counts 1 where there is none.
+        value: Name of the column of values ("rating", "plays", "count", ...); every event counts 1 where there is none, and
+            with ``"none"`` in any case.
         timestamp: Name of the column of time stamps ("timestamp", "date", ...), numbers or ISO 8601 dates; dates become
             seconds since 1970 (UTC where no zone is written).
 
@@ -138,13 +141,14 @@ def find_columns(names: list[str], asked: dict[str, str | None], path: Path | No
     {'user': 'userId', 'item': 'movieId', 'value': 'rating'}
     """
     listed = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
+    counted = asked["value"] == NO_VALUES and NO_VALUES not in names
     for role, name in asked.items():
-        if name is not None and name not in names:
+        if name is not None and name not in names and not (role == "value" and counted):
             raise InputError(f"there is no column {name!r} for {role}; the columns are {listed}", path=path)
-    roles = {role: name for role, name in asked.items() if name is not None}
+    roles = {role: name for role, name in asked.items() if name in names}
     plain = {re.sub(r"[^a-z0-9]", "", name.lower().partition(":")[0]): name for name in reversed(names)}
     for role, usual in USUAL.items():
-        if role in roles:
+        if role in roles or (role == "value" and counted):
             continue
         guess = next(
             (plain[word] for word in usual.split() if word in plain and plain[word] not in roles.values()), None
@@ -189,7 +193,7 @@ def _from_text(path: Path, asked: dict[str, str | None]) -> Interactions:
         columns = columns.filter(~pl.all_horizontal(pl.all().is_null()))  # blank lines, which polars takes for rows
     if not columns.height:
         raise InputError("there is a header, but no row under it", path=path)
-    return _encoded(columns, path)
+    return Interactions.from_codes(*_encoded(columns, path))
 
 
 def _text_column(role: str, name: str, head: pl.DataFrame | None, decimal_comma: bool) -> pl.Expr:
@@ -211,13 +215,30 @@ def _seconds(moment: pl.Expr) -> pl.Expr:
 
 
 def _from_frame(frame: pl.LazyFrame, asked: dict[str, str | None], path: Path | None) -> Interactions:
+    return Interactions.from_codes(*frame_events(frame, asked, path))
+
+
+def frame_events(
+    frame: pl.LazyFrame, asked: dict[str, str | None], path: Path | None, first: int = 0
+) -> tuple[Events, Shaped[np.ndarray, " users"], Shaped[np.ndarray, " items"]]:
+    """The events of a frame before they are summed, and the ascending ids of its users and items.
+
+    Args:
+        frame: The events.
+        asked: Name of the column of each role, or None.
+        path: The file, for messages.
+        first: Rows of the file that lie before the frame's.
+
+    Raises:
+        InputError: Names the row, counted from 1, and the column of what cannot be used.
+    """
     schema = frame.collect_schema()
     roles = find_columns(schema.names(), asked, path)
     columns = [_typed_column(role, name, schema, path) for role, name in roles.items()]
     found = frame.select(columns).collect(engine="streaming")
     if not found.height:
         raise InputError("there are columns, but no rows", path=path)
-    return _encoded(found, path, names=roles)
+    return _encoded(found, path, names=roles, first=first)
 
 
 def _typed_column(role: str, name: str, schema: Mapping[str, Any], path: Path | None) -> pl.Expr:
@@ -243,12 +264,14 @@ def _unusable(column: pl.Series) -> pl.Series:
     return column.is_null()
 
 
-def _encoded(columns: pl.DataFrame, path: Path | None, *, names: Roles | None = None) -> Interactions:
+def _encoded(
+    columns: pl.DataFrame, path: Path | None, *, names: Roles | None = None, first: int = 0
+) -> tuple[Events, np.ndarray, np.ndarray]:
     for role in columns.columns:
         bad = _unusable(columns[role])
         if bad.any():
-            row = int(bad.arg_max() or 0)
-            value = columns[role][row]
+            row = first + int(bad.arg_max() or 0)
+            value = columns[role][row - first]
             what = "a missing value" if value is None else repr(value)
             name = (names or {}).get(role, role)
             row_at = f"row {row + 1}: " if path is None else ""
@@ -262,9 +285,9 @@ def _encoded(columns: pl.DataFrame, path: Path | None, *, names: Roles | None = 
             values = columns["value"].to_numpy().astype(np.float32)
         if not np.isfinite(values).all():
             row = int(np.argmin(np.isfinite(values)))
-            raise InputError(f"value {columns['value'][row]} of event {row + 1} is beyond float32", path=path)
+            raise InputError(f"value {columns['value'][row]} of event {first + row + 1} is beyond float32", path=path)
     times = columns["timestamp"].to_numpy() if "timestamp" in columns.columns else None
-    return Interactions.from_codes(Events(codes["user"], codes["item"], values, times), ids["user"], ids["item"])
+    return Events(codes["user"], codes["item"], values, times), ids["user"], ids["item"]
 
 
 def _codes(column: pl.Series, role: str, path: Path | None) -> tuple[np.ndarray, np.ndarray]:

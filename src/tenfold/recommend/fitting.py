@@ -20,6 +20,7 @@ from tenfold.errors import InputError
 from tenfold.recommend.engines import chosen_engine
 from tenfold.recommend.objective import Side
 from tenfold.recommend.solvers import Rows
+from tenfold.recommend.spread_rows import SpreadRows
 from tenfold.recommend.training import alternate
 from tenfold.training import Interrupted
 from tenfold.training.checkpoints import (
@@ -62,7 +63,7 @@ class FitCheckpoints:
         rows: The users' rows, by whose checksum other data are told.
     """
 
-    def __init__(self, folder: Path, parameters: Mapping[str, Any], rows: Rows) -> None:
+    def __init__(self, folder: Path, parameters: Mapping[str, Any], rows: Rows | SpreadRows) -> None:
         self.folder = folder
         self.described = {name: parameters[name] for name in DESCRIBED} | {"data": fingerprint(rows)}
 
@@ -123,13 +124,15 @@ def start_factors(
     return start.astype(dtype)
 
 
-def fingerprint(rows: Rows) -> int:
+def fingerprint(rows: Rows | SpreadRows) -> int:
     """A checksum of all entries.
 
     >>> one, other = (Rows(np.array([0, 1]), np.array([3]), np.array([c]), 1.0) for c in (2.0, 3.0))
     >>> fingerprint(one) == fingerprint(other)
     False
     """
+    if isinstance(rows, SpreadRows):
+        return rows.checksum
     total = 0
     for array in (rows.indptr, rows.indices.astype(np.int64, copy=False), rows.confidence):
         total = zlib.crc32(np.ascontiguousarray(array).data, total)

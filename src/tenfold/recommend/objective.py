@@ -16,6 +16,7 @@ from scipy import sparse
 
 from tenfold.recommend import kernels
 from tenfold.recommend.solvers import Rows, gram_matrix
+from tenfold.recommend.spread_rows import SpreadRows
 from tenfold.runtime import parallel_rows
 
 Confidence = Literal["linear", "log", "raw"]
@@ -26,7 +27,7 @@ Target = Literal["hkv", "rendle"]
 class Side:
     """The rows of one side and the lambda of each."""
 
-    rows: Rows
+    rows: Rows | SpreadRows
     regularization: Float[np.ndarray, " rows"]
 
 
@@ -164,7 +165,7 @@ def row_regularization(
 
 
 def total_loss(
-    rows: Rows,
+    rows: Rows | SpreadRows,
     users: Float[np.ndarray, "users k"],
     items: Float[np.ndarray, "items k"],
     user_lambda: Float[np.ndarray, " users"],
@@ -176,12 +177,7 @@ def total_loss(
 ) -> Loss:
     """The cost, its sums in float64 (products in the dtype of the factors)."""
     users, items = np.ascontiguousarray(users), np.ascontiguousarray(items)
-    parts = parallel_rows(
-        lambda first, last: kernels.loss_rows(first, last, rows.indptr, rows.indices, rows.confidence, users, items),
-        rows.lengths.astype(float) + 1,
-        n_jobs,
-        uses_blas=False,
-    )
+    parts = rows.sums(rows, users, items) if isinstance(rows, SpreadRows) else _sums(rows, users, items, n_jobs)
     observed, squares = (math.fsum(part[i] for part in parts) for i in range(2))
     everywhere = float((gram_matrix(users) * gram_matrix(items)).sum())
     unobserved = unobserved_weight * (everywhere - (squares if target == "hkv" else 0.0))
@@ -190,3 +186,15 @@ def total_loss(
         for weights, factors in ((user_lambda, users), (item_lambda, items))
     )
     return Loss(observed + unobserved + regularization, observed, unobserved, regularization)
+
+
+def _sums(
+    rows: Rows, users: Float[np.ndarray, "users k"], items: Float[np.ndarray, "items k"], n_jobs: int | None
+) -> list[tuple[float, float]]:
+    """``sum c (p - s)^2`` and ``sum s^2`` over the entries of blocks of rows."""
+    return parallel_rows(
+        lambda first, last: kernels.loss_rows(first, last, rows.indptr, rows.indices, rows.confidence, users, items),
+        rows.lengths.astype(float) + 1,
+        n_jobs,
+        uses_blas=False,
+    )

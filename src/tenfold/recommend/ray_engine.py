@@ -9,7 +9,7 @@ moved per half step       F k b to each node (once, whatever its workers: N F k 
                           the iterative solvers R k b of starting points, too
 memory of a node          F k b (fixed, shared by its workers), F k b for each worker at work (the rotated table), and the blocks
                           that it holds: 8 bytes an entry in float32, and every entry is kept twice, by user and by item
-memory of the driver      the interactions and both sides of factors
+memory of the driver      both sides of factors, and the interactions, unless the nodes read these themselves (`ray_parquet`)
 ========================  =======================================================================================
 
 Example: 10 million users, 1 million items, 1 billion entries, k = 128, float32, 10 nodes. The user half step moves 0.5 GB to each
@@ -24,25 +24,28 @@ not quite: their basis is chosen from the mean weights of a block's rows. A bloc
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from tenfold.errors import MissingExtraError
+from tenfold.errors import InputError, MissingExtraError
 from tenfold.recommend.solvers import Rows, Solver, gram_matrix, half_step
+from tenfold.recommend.spread_rows import SpreadRows
 from tenfold.runtime.rows import block_edges
 
 RETRIES = 8  # times that a block is solved again when its worker is lost
 BLOCKS_PER_CPU = 4
 
+_put: list[Any] = []  # weak reference to the factors put last, their reference in the object store, the job
 _shipped: dict[int, tuple[Any, Int[np.ndarray, " edges"], list[Any], str]] = {}  # by id of Rows, as long as these live
 
 
 def ray_half_step(
     fixed: Float[np.ndarray, "items k"],
-    rows: Rows,
+    rows: Rows | SpreadRows,
     regularization: Float[np.ndarray, " rows"],
     *,
     unobserved_weight: float = 1.0,
@@ -57,7 +60,8 @@ def ray_half_step(
 
     Args:
         fixed: Factors of the other side.
-        rows: Entries of the rows; shipped once, and kept in the object store as long as this object lives.
+        rows: Entries of the rows; shipped once, and kept in the object store as long as this object lives, unless they lie on
+            the nodes already.
         regularization: Of each row.
         unobserved_weight: Weight of cells without an entry.
         start: Factors from which the iterative solvers set out.
@@ -69,18 +73,16 @@ def ray_half_step(
         MissingExtraError: Ray is not installed.
         ValueError: As in `half_step`.
     """
-    ray = require_ray()
-    if not ray.is_initialized():
-        ray.init(log_to_driver=False, include_dashboard=False)
-    edges, parts = _ship(ray, rows, blocks)
+    ray = joined()
+    edges, parts = (rows.edges, rows.parts) if isinstance(rows, SpreadRows) else _ship(ray, rows, blocks)
     threads = 1 if n_jobs is None else n_jobs
     task = ray.remote(num_cpus=threads, max_retries=RETRIES)(solve_block)
-    shared = ray.put(fixed)
+    table = shared(ray, fixed)
     gram = ray.put(gram_matrix(fixed))
     exact = solver == "cholesky"
     waiting = {
         task.remote(
-            shared,
+            table,
             gram,
             part,
             regularization[first:last],
@@ -96,14 +98,7 @@ def ray_half_step(
     while waiting:
         (done,), _ = ray.wait(list(waiting), num_returns=1)
         first, last = waiting.pop(done)
-        try:
-            result[first:last] = ray.get(done)
-        except ray.exceptions.RayTaskError as error:
-            for other in waiting:
-                ray.cancel(other)
-            if isinstance(error.cause, ValueError):
-                raise ValueError(str(error.cause)) from None
-            raise
+        (result[first:last],) = results(ray, [done], others=waiting)
     return result
 
 
@@ -134,6 +129,41 @@ def solve_block(
     )
 
 
+def joined() -> Any:
+    """The module ray, having joined a cluster: the one that ``RAY_ADDRESS`` names, or else a new one on this machine."""
+    ray = require_ray()
+    if not ray.is_initialized():
+        ray.init(log_to_driver=False, include_dashboard=False)
+    return ray
+
+
+def shared(ray: Any, factors: Float[np.ndarray, "rows k"]) -> Any:
+    """A reference to factors in the object store: put there once, as long as the next factors are not asked for."""
+    if _put and _put[0]() is factors and _put[2] == _job(ray):
+        return _put[1]
+    _put[:] = [weakref.ref(factors), ray.put(factors), _job(ray)]
+    return _put[1]
+
+
+def results(ray: Any, references: list[Any], *, others: Iterable[Any] = ()) -> list[Any]:
+    """What tasks returned; at the first that failed the others are cancelled, and bad input is the error that it is locally."""
+    try:
+        return list(ray.get(references))
+    except ray.exceptions.RayTaskError as error:
+        for other in (*references, *others):
+            ray.cancel(other)
+        if isinstance(error.cause, InputError):
+            raise InputError(str(error.cause)) from None
+        if isinstance(error.cause, ValueError):
+            raise ValueError(str(error.cause)) from None
+        raise
+
+
+def block_count(ray: Any, blocks: int | None) -> int:
+    """Blocks of rows: as many as are asked for, or a few for each CPU of the cluster."""
+    return max(1, BLOCKS_PER_CPU * int(ray.cluster_resources().get("CPU", 1)) if blocks is None else blocks)
+
+
 def require_ray() -> Any:
     """The module ray.
 
@@ -152,10 +182,8 @@ def _ship(ray: Any, rows: Rows, blocks: int | None) -> tuple[Int[np.ndarray, " e
     key = id(rows)
     if key in _shipped and _shipped[key][0]() is rows and _shipped[key][3] == _job(ray):
         return _shipped[key][1], _shipped[key][2]
-    cpus = int(ray.cluster_resources().get("CPU", 1))
-    count = BLOCKS_PER_CPU * cpus if blocks is None else blocks
     costs = rows.lengths + 10.0
-    edges = block_edges(costs, float(costs.sum()) / max(1, count))
+    edges = block_edges(costs, float(costs.sum()) / block_count(ray, blocks))
     parts = []
     for first, last in pairwise(edges):
         entries = slice(rows.indptr[first], rows.indptr[last])
