@@ -814,3 +814,27 @@ def test_mixed_precision_regions_leave_the_gradients_in_float32():
         spread = m.scale_tril if full else m.scale
         assert x.dtype == torch.float32
         assert all(p.grad.dtype == torch.float32 and p.grad.isfinite().all() for p in (m.logits, m.loc, spread))
+
+
+@pytest.mark.parametrize(
+    ("sample_shape", "error", "message"),
+    [
+        (5, TypeError, r"sample_shape=5 must be a tuple of sizes, such as \(5,\)"),
+        (torch.tensor(3), TypeError, r"sample_shape=tensor\(3\) must be a tuple of sizes, such as \(3,\)"),
+        ((2.5,), TypeError, r"sample_shape=\(2.5,\) must be a tuple of integer sizes"),
+        (None, TypeError, r"sample_shape=None must be a tuple of integer sizes"),
+        ((2, -1), ValueError, r"sample_shape=\(2, -1\) holds a negative size"),
+    ],
+)
+def test_sample_shape_that_is_none_is_one_sentence(sample_shape, error, message):
+    mixture = GaussianMixture(logits=torch.zeros(2), loc=torch.zeros(2, 1), scale=torch.ones(2, 1))
+    calls = [mixture.sample, mixture.rsample, mixture.sample_with_component]
+    for call in [*calls, lambda shape: mixture.expectation(lambda x: x.sum(-1), shape)]:
+        with pytest.raises(error, match=message):
+            call(sample_shape)
+
+
+def test_entropy_from_no_samples_is_refused():
+    mixture = GaussianMixture(logits=torch.zeros(2), loc=torch.zeros(2, 1), scale=torch.ones(2, 1))
+    with pytest.raises(ValueError, match=r"num_samples=0 must be at least 1"):
+        mixture.entropy_monte_carlo(0)

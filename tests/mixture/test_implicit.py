@@ -11,6 +11,7 @@ from torch.distributions import transforms
 
 from tenfold.mixture import implicit_rsample, monte_carlo_pathwise
 from tenfold.mixture.implicit import has_differentiable_cdf, log_density, newton_attach, tails
+from type_checking import unchecked_annotations
 
 DOUBLE = torch.float64
 
@@ -329,7 +330,7 @@ def test_error_of_the_sampling_estimator_falls_as_one_over_root_m():
 
 
 def test_samples_for_the_integral_are_at_least_two():
-    with pytest.raises(ValueError, match="num_samples=1: at least 2 are needed"):
+    with pytest.raises(ValueError, match="num_samples=1 must be at least 2"):
         monte_carlo_pathwise(D.Normal(0.0, 1.0), num_samples=1)
 
 
@@ -365,3 +366,36 @@ def test_gradients_agree_with_each_other_under_gradgradcheck():
 
     assert gradcheck(sample, (loc, scale))
     assert gradgradcheck(sample, (loc, scale))
+
+
+@pytest.mark.parametrize(
+    ("sample_shape", "error", "message"),
+    [
+        (5, TypeError, r"sample_shape=5 must be a tuple of sizes, such as \(5,\)"),
+        (torch.tensor(3), TypeError, r"sample_shape=tensor\(3\) must be a tuple of sizes, such as \(3,\)"),
+        ((2.5,), TypeError, r"sample_shape=\(2.5,\) must be a tuple of integer sizes"),
+        (None, TypeError, r"sample_shape=None must be a tuple of integer sizes"),
+        ((2, -1), ValueError, r"sample_shape=\(2, -1\) holds a negative size"),
+    ],
+)
+def test_sample_shape_that_is_none_is_one_sentence(sample_shape, error, message):
+    for draw in (implicit_rsample, monte_carlo_pathwise):
+        with pytest.raises(error, match=message):
+            draw(torch.distributions.Laplace(0.0, 1.0), sample_shape)
+
+
+@pytest.mark.parametrize("draw", [implicit_rsample, monte_carlo_pathwise])
+@pytest.mark.parametrize(
+    ("dist", "given"), [(5, "int"), (None, "NoneType"), (torch.distributions.Laplace, "the class Laplace")]
+)
+def test_something_else_than_a_distribution_is_named(draw, dist, given):
+    with (
+        unchecked_annotations(),
+        pytest.raises(TypeError, match=rf"dist must be an instance of torch.distributions.Distribution, not {given}"),
+    ):
+        draw(dist)
+
+
+def test_number_of_samples_that_is_no_integer_is_named():
+    with unchecked_annotations(), pytest.raises(TypeError, match=r"num_samples=2.5 must be an integer, at least 2"):
+        monte_carlo_pathwise(torch.distributions.Laplace(0.0, 1.0), num_samples=2.5)

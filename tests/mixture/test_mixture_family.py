@@ -271,3 +271,43 @@ def test_repr_and_copies_keep_the_class():
     one = mixture.rsample((3,))
     torch.manual_seed(0)
     assert torch.equal(one, other.rsample((3,)))
+
+
+@pytest.mark.parametrize(
+    ("sample_shape", "error", "message"),
+    [
+        (5, TypeError, r"sample_shape=5 must be a tuple of sizes, such as \(5,\)"),
+        (torch.tensor(3), TypeError, r"sample_shape=tensor\(3\) must be a tuple of sizes, such as \(3,\)"),
+        ((2.5,), TypeError, r"sample_shape=\(2.5,\) must be a tuple of integer sizes"),
+        (None, TypeError, r"sample_shape=None must be a tuple of integer sizes"),
+        ((2, -1), ValueError, r"sample_shape=\(2, -1\) holds a negative size"),
+    ],
+)
+def test_sample_shape_that_is_none_is_one_sentence(sample_shape, error, message):
+    weights = torch.distributions.Categorical(torch.ones(2))
+    for family in (torch.distributions.Normal, torch.distributions.Laplace):
+        mixture = PathwiseMixture(weights, family(torch.zeros(2), torch.ones(2)))
+        for call in (mixture.sample, mixture.rsample):
+            with pytest.raises(error, match=message):
+                call(sample_shape)
+
+
+def test_what_has_no_closed_form_says_so():
+    for family in (torch.distributions.Normal, torch.distributions.Laplace):
+        mixture = PathwiseMixture(torch.distributions.Categorical(torch.ones(2)), family(torch.zeros(2), torch.ones(2)))
+        with pytest.raises(
+            NotImplementedError, match=r"the entropy of a mixture has no closed form; estimate it by -mixture"
+        ):
+            mixture.entropy()
+        with pytest.raises(NotImplementedError, match=r"no closed form; GaussianMixture has icdf where D = 1"):
+            mixture.icdf(torch.tensor(0.5))
+
+
+def test_vectors_of_another_family_are_not_sent_to_where_they_come_from():
+    components = torch.distributions.Independent(torch.distributions.Laplace(torch.zeros(2, 3), torch.ones(2, 3)), 1)
+    mixture = PathwiseMixture(torch.distributions.Categorical(torch.ones(2)), components)
+    assert not mixture.has_rsample
+    message = r"mixture of Laplace components that has event shape \(3,\) .*; vectors need Independent\(Normal\(..\), 1\) or Multi"
+    with pytest.raises(NotImplementedError, match=message) as raised:
+        mixture.rsample()
+    assert "PathwiseMixture" not in str(raised.value)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tenfold.errors import InputError
 from tenfold.mixture import MixtureVAE
 from tenfold.mixture.training import OBJECTIVES, evaluate
+from type_checking import unchecked_annotations
 
 LIKELIHOODS = ("bernoulli", "gaussian")
 
@@ -248,7 +249,7 @@ def test_folder_of_another_class_is_refused(tmp_path):
         ({"num_features": 0}, "num_features=0"),
         ({"num_features": 4, "latent_dim": 0}, "latent_dim=0"),
         ({"num_features": 4, "num_components": -1}, "num_components=-1"),
-        ({"num_features": 4, "hidden": [8, 0]}, "hidden=0"),
+        ({"num_features": 4, "hidden": [8, 0]}, r"hidden\[0\]=0"),
         ({"num_features": 4, "likelihood": "poisson"}, "'poisson' is not one of 'bernoulli', 'gaussian'"),
         ({"num_features": 4, "image_shape": [2, 3]}, r"image_shape=\(2, 3\) holds 6 values, num_features=4"),
         ({"num_features": 4, "names": ["a"]}, "names has 1 entries, num_features=4"),
@@ -267,3 +268,95 @@ def test_evaluation_agrees_with_the_integrated_evidence():
     assert results["stratified_bound"][0] == pytest.approx(exact.mean().item(), abs=0.02)
     assert results["importance_bound"][1] == pytest.approx((exact.std() / 40**0.5).item(), rel=0.1)
     assert results["elbo"][0] < results["importance_bound"][0]
+
+
+CALLS_ON_DATA = ("posterior", "forward", "elbo", "stratified_bound", "importance_bound", "embed")
+
+
+@pytest.mark.parametrize("call", CALLS_ON_DATA)
+@pytest.mark.parametrize(
+    ("x", "error", "message"),
+    [
+        (torch.rand(5, 3), ValueError, r"x has shape \(5, 3\), but this model takes \(N, 4\): rows of num_features=4"),
+        (torch.rand(4), ValueError, r"x has shape \(4,\), but this model takes \(N, 4\)"),
+        (torch.rand(2, 5, 4), ValueError, r"x has shape \(2, 5, 4\), but this model takes \(N, 4\)"),
+        (
+            torch.rand(5, 4).double(),
+            TypeError,
+            r"x is torch.float64 and the model torch.float32; pass x.to\(torch.float32\)",
+        ),
+        ([[0.0] * 4], TypeError, r"x must be a tensor of shape \(N, 4\), not list"),
+        (
+            torch.tensor([[0, 1, 0, 1.5]]),
+            ValueError,
+            r"x\[0, 3\] = 1.5 must lie between 0 and 1 for likelihood='bernoulli'",
+        ),
+        (torch.tensor([[0, -1, 0, 1.0]]), ValueError, r"x\[0, 1\] = -1 must lie between 0 and 1"),
+        (torch.tensor([[0, math.nan, 0, 1]]), ValueError, r"x\[0, 1\] = nan must lie between 0 and 1"),
+    ],
+)
+def test_data_of_another_kind_is_one_sentence(call, x, error, message):
+    vae = MixtureVAE(4, hidden=[8])
+    with unchecked_annotations(), pytest.raises(error, match=message) as raised:
+        getattr(vae, call)(x)
+    assert "\n" not in str(raised.value)
+
+
+def test_real_features_must_be_finite_and_may_be_anything_else():
+    vae = MixtureVAE(4, hidden=[8], likelihood="gaussian")
+    assert vae.elbo(torch.tensor([[-3.0, 0.0, 1.5, 1e3]])).isfinite().all()
+    with pytest.raises(ValueError, match=r"x\[0, 2\] = inf must be finite"):
+        vae.elbo(torch.tensor([[0.0, 0.0, math.inf, 0.0]]))
+    with unchecked_annotations(), pytest.raises(ValueError, match=r"x has shape \(4,\)"):
+        vae.standardize(torch.zeros(4))
+
+
+def test_binary_data_may_be_integers_or_booleans():
+    vae = MixtureVAE(4, hidden=[8])
+    data = torch.tensor([[0, 1, 1, 0]])
+    for x in (data, data.bool(), data.half()):
+        torch.testing.assert_close(vae(x).logits, vae(data.float()).logits, check_dtype=False)
+
+
+@pytest.mark.parametrize("bound", ["elbo", "stratified_bound", "importance_bound"])
+def test_number_of_samples_is_a_positive_integer(bound):
+    vae = MixtureVAE(4, hidden=[8])
+    with pytest.raises(ValueError, match=r"num_samples=0 must be at least 1"):
+        getattr(vae, bound)(torch.rand(2, 4), num_samples=0)
+    with unchecked_annotations(), pytest.raises(TypeError, match=r"num_samples=1.5 must be an integer, at least 1"):
+        getattr(vae, bound)(torch.rand(2, 4), num_samples=1.5)
+
+
+def test_counts_below_their_least_are_named():
+    vae = MixtureVAE(4, hidden=[8])
+    with pytest.raises(ValueError, match=r"num_samples=-1 must be at least 0"):
+        vae.sample(-1)
+    with pytest.raises(ValueError, match=r"batch_size=0 must be at least 1"):
+        vae.embed(torch.rand(2, 4), batch_size=0)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"hidden": 8}, TypeError, r"hidden=8 must be a sequence of widths, one a hidden layer, such as \(256, 128\)"),
+        ({"hidden": "8"}, TypeError, r"hidden='8' must be a sequence of widths"),
+        ({"hidden": [8, 2.5]}, TypeError, r"hidden\[1\]=2.5 must be an integer, at least 1"),
+        ({"hidden": [8, 0]}, ValueError, r"hidden\[1\]=0 must be at least 1"),
+        ({"latent_dim": 2.0}, TypeError, r"latent_dim=2.0 must be an integer, at least 1"),
+        ({"image_shape": 4}, TypeError, r"image_shape=4 must be \(height, width\) or \(height, width, channels\)"),
+    ],
+)
+def test_sizes_of_another_kind_are_one_sentence(options, error, message):
+    with unchecked_annotations(), pytest.raises(error, match=message):
+        MixtureVAE(4, **options)
+
+
+def test_codes_of_another_length_or_number_are_named():
+    vae = MixtureVAE(4, latent_dim=2, hidden=[8])
+    with unchecked_annotations():
+        with pytest.raises(ValueError, match=r"z has shape \(3, 5\), but codes of this model need the shape \(.., 2\)"):
+            vae.decode(torch.zeros(3, 5))
+        with pytest.raises(
+            ValueError, match=r"z has shape \(3, 2\), but codes of this model need the shape \(.., 6, 2\)"
+        ):
+            vae.log_joint(torch.zeros(6, 4), torch.zeros(3, 2))

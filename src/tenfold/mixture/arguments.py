@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from functools import reduce
+from operator import index
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -92,6 +94,42 @@ def check_values(weights_name: str, weights: Tensor, loc: Tensor, spread_name: s
                 f"covariance_matrix{_place(index)} must be positive definite; "
                 f"its leading minor of order {minor} is not positive"
             )
+
+
+def sample_size(sample_shape: Any) -> torch.Size:
+    """``sample_shape`` as torch takes it: a sequence of sizes that are not negative.
+
+    Raises:
+        TypeError: A bare number, or a size that is no integer.
+        ValueError: A negative size.
+
+    >>> sample_size([3, 2])
+    torch.Size([3, 2])
+    """
+    if isinstance(sample_shape, int) or (isinstance(sample_shape, Tensor) and sample_shape.dim() == 0):
+        raise TypeError(f"sample_shape={sample_shape!r} must be a tuple of sizes, such as ({abs(int(sample_shape))},)")
+    try:
+        shape = torch.Size(sample_shape)
+    except TypeError:
+        raise TypeError(f"sample_shape={sample_shape!r} must be a tuple of integer sizes, such as (5,)") from None
+    if any(size < 0 for size in shape):
+        raise ValueError(f"sample_shape={tuple(shape)} holds a negative size; sizes are 0 or more")
+    return shape
+
+
+def check_count(name: str, value: Any, least: int = 1) -> None:
+    """Raise a TypeError where ``value`` is no integer, and a ValueError where it is below ``least``.
+
+    >>> check_count("num_samples", 0)
+    Traceback (most recent call last):
+    ValueError: num_samples=0 must be at least 1
+    """
+    try:
+        count = index(value)
+    except TypeError:
+        raise TypeError(f"{name}={value!r} must be an integer, at least {least}") from None
+    if count < least:
+        raise ValueError(f"{name}={count} must be at least {least}")
 
 
 def require(legal: Tensor, value: Tensor, name: str, rule: str) -> None:

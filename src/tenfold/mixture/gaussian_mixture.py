@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.distributions import Distribution, constraints
 
 from tenfold.mixture import entropy, quantile
-from tenfold.mixture.arguments import broadcast_parameters, check_values, require
+from tenfold.mixture.arguments import broadcast_parameters, check_count, check_values, require, sample_size
 from tenfold.mixture.combined import combined_expectation
 from tenfold.mixture.implicit import newton_attach
 from tenfold.mixture.pathwise import ESTIMATORS, Estimator, move_with_parameters
@@ -216,7 +216,7 @@ class GaussianMixture(Distribution):
         Returns:
             ``(x, k)`` of shapes ``sample_shape + batch_shape + (D,)`` and ``sample_shape + batch_shape``.
         """
-        shape = torch.Size(sample_shape)
+        shape = sample_size(sample_shape)
         dim = self.event_shape[0]
         with torch.no_grad():
             batch, rows = self.batch_shape.numel(), shape.numel()
@@ -361,6 +361,7 @@ class GaussianMixture(Distribution):
         self, num_samples: int = 1000, *, generator: torch.Generator | None = None
     ) -> Float[Tensor, "*batch"]:
         """Unbiased Monte Carlo estimate ``-mean log p(x)``, differentiable along the samples and the parameters."""
+        check_count("num_samples", num_samples)
         return -self.log_prob(self.rsample((num_samples,), generator=generator)).mean(0)
 
 

@@ -39,6 +39,7 @@ from torch.distributions import (
 )
 from torch.distributions.transforms import SigmoidTransform
 
+from tenfold.mixture.arguments import check_count, sample_size
 from tenfold.mixture.pathwise import first_derivative_only
 from tenfold.mixture.quantile import normal_cdf
 
@@ -167,13 +168,14 @@ def implicit_rsample(dist: Distribution, sample_shape: Any = ()) -> Float[Tensor
     >>> loc.grad  # a location moves its samples one to one
     tensor(1.)
     """
+    shape = sample_size(sample_shape)
     _require_scalar_density(dist)
     if not has_differentiable_cdf(dist):
         raise NotImplementedError(
             f"{_describe(dist)} has no cdf that torch can differentiate; "
             "monte_carlo_pathwise needs only log_prob and sample"
         )
-    x = dist.sample(torch.Size(sample_shape))
+    x = dist.sample(shape)
     with torch.no_grad():
         lower, upper = tails(dist, x)
     above = lower > upper
@@ -207,19 +209,19 @@ def monte_carlo_pathwise(dist: Distribution, sample_shape: Any = (), *, num_samp
     >>> bool((scale.grad - x.detach() / 2).abs() < 0.2)  # exactly z for a normal
     True
     """
+    shape = sample_size(sample_shape)
     _require_scalar_density(dist)
     if _support_moves(dist.support):
         raise NotImplementedError(
             f"the support of {_describe(dist)} moves with its parameters, which the log density does not show; "
             "use implicit_rsample"
         )
-    if num_samples < 2:
-        raise ValueError(f"num_samples={num_samples}: at least 2 are needed")
-    x = dist.sample(torch.Size(sample_shape))
+    check_count("num_samples", num_samples, least=2)
+    x = dist.sample(shape)
     t = dist.sample(torch.Size((num_samples,)))
     density = dist.log_prob(x).detach().exp()
     # sum_m (1{t_m <= x} - share of the others below x) log f(t_m), all draws of a batch element at once
-    flat_x = x.reshape(torch.Size(sample_shape).numel(), *dist.batch_shape)
+    flat_x = x.reshape(shape.numel(), *dist.batch_shape)
     below = (t.unsqueeze(1) <= flat_x.unsqueeze(0)).to(x.dtype)
     others = (below.sum(0, keepdim=True) - below) / (num_samples - 1)
     integral = ((below - others) * dist.log_prob(t).unsqueeze(1)).mean(0).reshape(x.shape)
@@ -277,10 +279,13 @@ def _describe(dist: Distribution) -> str:
 
 
 def _require_scalar_density(dist: Distribution) -> None:
+    if not isinstance(dist, Distribution):
+        given = f"the class {dist.__name__}" if isinstance(dist, type) else type(dist).__name__
+        raise TypeError(f"dist must be an instance of torch.distributions.Distribution, not {given}")
     if len(dist.event_shape) != 0:
         raise NotImplementedError(
             f"{_describe(dist)} has event shape {tuple(dist.event_shape)}; only scalar densities (event shape ()) are "
-            "supported: use GaussianMixture or PathwiseMixture for vectors"
+            "supported: vectors of Gaussians are drawn by GaussianMixture"
         )
     if _is_discrete(dist):
         raise NotImplementedError(f"{_describe(dist)} is discrete: its samples have no pathwise gradient")

@@ -17,6 +17,7 @@ from torch.distributions import (
     constraints,
 )
 
+from tenfold.mixture.arguments import sample_size
 from tenfold.mixture.gaussian_mixture import GaussianMixture
 from tenfold.mixture.implicit import has_differentiable_cdf, implicit_rsample, log_density, tails
 from tenfold.mixture.pathwise import ESTIMATORS, Estimator
@@ -100,7 +101,7 @@ class PathwiseMixture(MixtureSameFamily):
 
     def sample(self, sample_shape: Any = ()) -> Float[Tensor, "..."]:
         """Samples without gradients, of shape ``sample_shape + batch_shape + event_shape``."""
-        shape = torch.Size(sample_shape)
+        shape = sample_size(sample_shape)
         if shape.numel() * self.batch_shape.numel() == 0:  # torch's Categorical refuses to draw nothing
             nothing: Tensor = self.component_distribution.sample(shape).select(-1 - self._event_ndims, 0)
             return nothing
@@ -112,9 +113,39 @@ class PathwiseMixture(MixtureSameFamily):
         Raises:
             NotImplementedError: Discrete components, or a family without a differentiable cdf.
         """
+        shape = sample_size(sample_shape)
         if self._gaussian is not None:
-            return self._gaussian.rsample(sample_shape).reshape(self._extended_shape(torch.Size(sample_shape)))
-        return implicit_rsample(self, sample_shape)
+            return self._gaussian.rsample(shape).reshape(self._extended_shape(shape))
+        if self.event_shape:
+            component = self.component_distribution
+            name = type(component.base_dist if isinstance(component, Independent) else component).__name__
+            raise NotImplementedError(
+                f"a mixture of {name} components that has event shape {tuple(self.event_shape)} has no pathwise gradient; "
+                "vectors need Independent(Normal(..), 1) or MultivariateNormal components, scalars any family with a "
+                "differentiable cdf"
+            )
+        return implicit_rsample(self, shape)
+
+    def entropy(self) -> Tensor:
+        """Not available: the entropy of a mixture has no closed form.
+
+        Raises:
+            NotImplementedError: Always; says how to estimate it.
+        """
+        raise NotImplementedError(
+            "the entropy of a mixture has no closed form; estimate it by -mixture.log_prob(mixture.sample((1000,))).mean(0), "
+            "with rsample for its gradient"
+        )
+
+    def icdf(self, value: Tensor) -> Tensor:
+        """Not available for mixtures of any family.
+
+        Raises:
+            NotImplementedError: Always; names the mixture that has it.
+        """
+        raise NotImplementedError(
+            "the quantiles of a mixture have no closed form; GaussianMixture has icdf where D = 1"
+        )
 
 
 class _AnyComponent(constraints.MixtureSameFamilyConstraint):

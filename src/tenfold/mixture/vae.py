@@ -17,7 +17,7 @@ is tighter and keeps them.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -26,6 +26,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tenfold.mixture.arguments import check_count, require
 from tenfold.mixture.gaussian_mixture import GaussianMixture
 from tenfold.training import ModelFolder
 
@@ -48,6 +49,7 @@ class MixtureVAE(nn.Module, ModelFolder):
         names: Names of the features, for tables of samples.
 
     Raises:
+        TypeError: A size that is no integer, or ``hidden`` that is no sequence.
         ValueError: A size below 1, an unknown likelihood, or an image shape that does not hold F values.
 
     >>> vae = MixtureVAE(num_features=16, latent_dim=2, num_components=3, hidden=[8])
@@ -81,11 +83,15 @@ class MixtureVAE(nn.Module, ModelFolder):
     ) -> None:
         super().__init__()
         sizes = {"num_features": num_features, "latent_dim": latent_dim, "num_components": num_components}
-        for name, size in (*sizes.items(), *(("hidden", width) for width in hidden)):
-            if size < 1:
-                raise ValueError(f"{name}={size} must be at least 1")
+        if isinstance(hidden, str) or not isinstance(hidden, Iterable):
+            raise TypeError(f"hidden={hidden!r} must be a sequence of widths, one a hidden layer, such as (256, 128)")
+        hidden = list(hidden)
+        for name, size in (*sizes.items(), *((f"hidden[{i}]", width) for i, width in enumerate(hidden))):
+            check_count(name, size)
         if likelihood not in LIKELIHOODS:
             raise ValueError(f"likelihood={likelihood!r} is not one of {', '.join(map(repr, LIKELIHOODS))}")
+        if image_shape is not None and not isinstance(image_shape, Iterable):
+            raise TypeError(f"image_shape={image_shape!r} must be (height, width) or (height, width, channels)")
         if image_shape is not None and math.prod(image_shape) != num_features:
             raise ValueError(
                 f"image_shape={tuple(image_shape)} holds {math.prod(image_shape)} values, num_features={num_features}"
@@ -117,13 +123,21 @@ class MixtureVAE(nn.Module, ModelFolder):
     def standardize(self, values: Float[Tensor, "N F"]) -> None:
         """Take centre and spread of real features from data; constant features keep a spread of one."""
         if self.likelihood == "gaussian":
+            self._check_data(values.to(self.center.dtype))
             spread = values.double().std(0, correction=0)
             self.center.copy_(values.double().mean(0))
             self.width.copy_(torch.where(values.amax(0) > values.amin(0), spread, 1.0))
 
     def posterior(self, x: Float[Tensor, "N F"]) -> GaussianMixture:
-        """The approximate posterior ``q(z|x)`` of each row, a `GaussianMixture` of batch shape (N,)."""
-        features = self.encoder((x - self.center) / self.width)
+        """The approximate posterior ``q(z|x)`` of each row, a `GaussianMixture` of batch shape (N,).
+
+        Raises:
+            TypeError: Rows that are no tensor, or of more precision than the model's weights.
+            ValueError: Another shape than (N, F), values that are not finite, or outside 0 to 1 for the Bernoulli
+                likelihood; the bounds and ``embed`` raise the same.
+        """
+        self._check_data(x)
+        features = self.encoder((x.to(self.center.dtype) - self.center) / self.width)
         shape = (x.shape[0], self.num_components, self.latent_dim)
         scale = functional.softplus(self.to_scale(features)).reshape(shape) + SMALLEST_SCALE
         return GaussianMixture(
@@ -136,11 +150,13 @@ class MixtureVAE(nn.Module, ModelFolder):
 
     def decode(self, z: Float[Tensor, "*shape D"]) -> Float[Tensor, "*shape F"]:
         """Mean of the features given codes: probabilities (Bernoulli) or values in the data's units (Gaussian)."""
+        self._check_codes(z)
         output = self.decoder(z)
         return torch.sigmoid(output) if self.log_noise is None else output * self.width + self.center
 
     def log_likelihood(self, x: Float[Tensor, "N F"], z: Float[Tensor, "*sample N D"]) -> Float[Tensor, "*sample N"]:
         """``log p(x|z)`` in nats, summed over the features."""
+        self._check_codes(z, rows=len(x))
         output = self.decoder(z)
         if self.log_noise is None:
             return (x * output - functional.softplus(output)).sum(-1)
@@ -158,6 +174,7 @@ class MixtureVAE(nn.Module, ModelFolder):
         self, x: Float[Tensor, "N F"], num_samples: int = 1, *, generator: torch.Generator | None = None
     ) -> Float[Tensor, "N"]:
         """Unbiased estimate of the evidence lower bound of each row in nats, from samples of the whole mixture."""
+        check_count("num_samples", num_samples)
         q = self.posterior(x)
         z = q.rsample((num_samples,), generator=generator)
         return (self.log_joint(x, z) - q.log_prob(z)).mean(0)
@@ -166,6 +183,7 @@ class MixtureVAE(nn.Module, ModelFolder):
         self, x: Float[Tensor, "N F"], num_samples: int = 1, *, generator: torch.Generator | None = None
     ) -> Float[Tensor, "N"]:
         """The stratified importance bound ``L_T`` of each row in nats, from ``num_samples`` samples of each component."""
+        check_count("num_samples", num_samples)
         q = self.posterior(x)
         shape = (num_samples, *q.loc.shape)
         eps = torch.randn(shape, dtype=q.loc.dtype, device=q.loc.device, generator=generator)
@@ -177,6 +195,7 @@ class MixtureVAE(nn.Module, ModelFolder):
         self, x: Float[Tensor, "N F"], num_samples: int = 64, *, generator: torch.Generator | None = None
     ) -> Float[Tensor, "N"]:
         """The importance-weighted bound of Burda et al. 2016 in nats, from samples of the whole mixture."""
+        check_count("num_samples", num_samples)
         q = self.posterior(x)
         z = q.rsample((num_samples,), generator=generator)
         return torch.logsumexp(self.log_joint(x, z) - q.log_prob(z), 0) - math.log(num_samples)
@@ -193,6 +212,8 @@ class MixtureVAE(nn.Module, ModelFolder):
             x: Rows of features.
             batch_size: Rows at once.
         """
+        check_count("batch_size", batch_size)
+        self._check_data(x)
         codes, probs = [], []
         for rows in x.split(batch_size):
             q = self.posterior(rows)
@@ -212,6 +233,7 @@ class MixtureVAE(nn.Module, ModelFolder):
             mean: Means of the features (smooth images); else draws from ``p(x|z)``, with the spread of the data.
             generator: Source of random numbers.
         """
+        check_count("num_samples", num_samples, least=0)
         z = torch.randn(
             (num_samples, self.latent_dim), dtype=self.center.dtype, device=self.center.device, generator=generator
         )
@@ -222,6 +244,35 @@ class MixtureVAE(nn.Module, ModelFolder):
             return torch.bernoulli(values, generator=generator)
         noise = torch.randn(values.shape, dtype=values.dtype, device=values.device, generator=generator)
         return values + self._log_deviation().exp() * self.width * noise
+
+    def _check_data(self, x: Any) -> None:
+        """Raise one sentence about data that is not what this model takes."""
+        if not isinstance(x, Tensor):
+            raise TypeError(f"x must be a tensor of shape (N, {self.num_features}), not {type(x).__name__}")
+        if x.dim() != 2 or x.shape[-1] != self.num_features:
+            raise ValueError(
+                f"x has shape {tuple(x.shape)}, but this model takes (N, {self.num_features}): rows of num_features="
+                f"{self.num_features} values"
+            )
+        if torch.promote_types(x.dtype, self.center.dtype) != self.center.dtype:
+            raise TypeError(
+                f"x is {x.dtype} and the model {self.center.dtype}; pass x.to({self.center.dtype}), or call the model's "
+                ".double()"
+            )
+        if torch.compiler.is_compiling() or x.is_meta:
+            return
+        if self.likelihood == "bernoulli":
+            rule = "must lie between 0 and 1 for likelihood='bernoulli'; likelihood='gaussian' takes real values"
+            require((x >= 0) & (x <= 1), x, "x", rule)
+        else:
+            require(x.isfinite(), x, "x", "must be finite")
+
+    def _check_codes(self, z: Any, rows: int | None = None) -> None:
+        """Raise one sentence about codes of another length, or for another number of rows."""
+        wanted = (self.latent_dim,) if rows is None else (rows, self.latent_dim)
+        if not isinstance(z, Tensor) or tuple(z.shape[-len(wanted) :]) != wanted:
+            given = f"has shape {tuple(z.shape)}" if isinstance(z, Tensor) else f"is a {type(z).__name__}"
+            raise ValueError(f"z {given}, but codes of this model need the shape (.., {', '.join(map(str, wanted))})")
 
     def _log_deviation(self) -> Float[Tensor, "F"]:
         """Logarithm of the noise of real features, relative to their spread."""
