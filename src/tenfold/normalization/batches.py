@@ -53,6 +53,13 @@ class Feeding:
         place = device_of(model) if device is None else torch.device(device)
         return cls(repeatable(loader), forward or feed, place, max_samples)
 
+    def first(self) -> Feeding:
+        """The same with the first batch alone."""
+        batch = next(iter(self.loader), None)
+        if batch is None:
+            raise ValueError("the loader gave no batches")
+        return Feeding([batch], self.forward, self.device, self.max_samples)
+
     def run(
         self,
         model: nn.Module,

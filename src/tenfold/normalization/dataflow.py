@@ -98,7 +98,7 @@ def graph_of(model: nn.Module) -> fx.Graph:
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise ValueError(
             f"the model cannot be traced by torch.fx ({reason}), so it is not known which layer feeds which; "
-            "give an example input to run it on"
+            "give example data to run it on"
         ) from error
 
 

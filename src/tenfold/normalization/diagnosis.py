@@ -107,7 +107,7 @@ class Diagnosis:
             asdict(row) | {"dead_channels": list(row.dead_channels), "findings": "; ".join(row.findings)}
             for row in self.rows
         ]
-        schema = {
+        schema: dict[str, Any] = {
             **dict.fromkeys(("name", "kind"), pl.String),
             **dict.fromkeys(("channels", "calls", "values", "updates"), pl.Int64),
             **dict.fromkeys(("momentum", "gap", "drift", "batch_noise"), pl.Float64),

@@ -55,12 +55,17 @@ def nearest_divisors(number: int, wanted: int) -> list[int]:
     return below + [d for d in divisors if d > wanted][:1]
 
 
-def groups_for_any(num_channels: int) -> int:
-    """Groups for a layer of any width: 32, or fewer where 32 would leave fewer than two channels in a group or not divide.
+def groups_for_any(num_channels: int, least: int = 2) -> int:
+    """Groups for a layer of any width: 32, or the largest number below that divides and leaves enough channels in a group.
 
-    Groups of one channel are Instance Normalization, the worst column of the paper's table 3; so at least two are kept.
+    Groups of one channel are Instance Normalization, the worst column of the paper's table 3; so at least two are kept. Rows
+    without positions need more: a group of two values says no more than which of them is larger.
+
+    Args:
+        num_channels: Channels of the layer.
+        least: Channels that a group must have, if the layer has as many; where it has not, there is one group.
 
     >>> [groups_for_any(channels) for channels in (64, 32, 16, 48, 7, 1)]
     [32, 16, 8, 24, 1, 1]
     """
-    return max(d for d in range(1, GROUPS + 1) if num_channels % d == 0 and (num_channels // d >= 2 or d == 1))
+    return max(d for d in range(1, GROUPS + 1) if num_channels % d == 0 and (num_channels // d >= least or d == 1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tenfold.errors import InputError
 from tenfold.files import atomic_write
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tenfold.normalization.diagnosis import Diagnosis
 
 SMALLEST = 1e-3  # standard deviations; less is drawn so
-SERIES = (
+SERIES: tuple[tuple[str, str, str, Any], ...] = (
     ("gap", "gap: training against evaluation", "#c8452b", "o"),
     ("drift", "drift: running statistics against data", "#2b6cc8", "D"),
     ("batch_noise", "noise: one batch against data", "#8a8a8a", "|"),
@@ -53,8 +53,8 @@ def diagnosis_picture(path: Path, diagnosis: Diagnosis) -> None:
     for name, label, color, marker in SERIES:
         values = [(i, getattr(row, name)) for i, row in enumerate(rows) if getattr(row, name) is not None]
         shown = [min(max(value, SMALLEST), largest) for _, value in values]
-        marks = {"color": color, "marker": marker, "label": label, "s": 60 if marker == "|" else 26, "zorder": 2}
-        axes.scatter(shown, [i for i, _ in values], clip_on=False, **marks)
+        heights, size = [i for i, _ in values], 60 if marker == "|" else 26
+        axes.scatter(shown, heights, s=size, color=color, marker=marker, label=label, clip_on=False, zorder=2)
     axes.axvline(1.0, color="#bbbbbb", linewidth=0.8, linestyle=":")
     axes.set_xscale("log")
     axes.set_xlim(SMALLEST, largest)
