@@ -164,6 +164,43 @@ def row_regularization(
     return regularization * (lengths + unobserved_weight * others) ** exponent
 
 
+def shifted_regularization(
+    matrix: sparse.csr_array,
+    reference: float,
+    unobserved_weight: float,
+    exponent: float,
+    reference_exponent: float = 1.0,
+) -> float:
+    r"""The lambda that gives, at one nu, the total regularisation that ``reference`` gives at another.
+
+    Rendle et al. 2022, section 3.3: good lambdas lie on one scale for every nu when they are written
+    as :math:`\lambda^*`, with
+
+    .. math:: \lambda = \lambda^* \sum (n + w_0 M)^{\nu^*} / \sum (n + w_0 M)^\nu
+
+    and the sums over all users and items.
+
+    Args:
+        matrix: Counts (users, items).
+        reference: lambda*.
+        unobserved_weight: w0.
+        exponent: nu.
+        reference_exponent: nu*.
+
+    >>> counts = sparse.csr_array([[1.0, 1.0], [0.0, 1.0]])  # users of 2 + 2 w0 and 1 + 2 w0, items of 1 + 2 w0 and 2 + 2 w0
+    >>> round(shifted_regularization(counts, 0.1, 0.5, 0.0), 6)  # 0.1 (3 + 2 + 2 + 3) / 4
+    0.25
+    """
+    users, items = matrix.shape
+    frequencies = np.concatenate(
+        [
+            np.diff(matrix.indptr) + unobserved_weight * items,
+            np.bincount(matrix.indices, minlength=items) + unobserved_weight * users,
+        ]
+    )
+    return float(reference * (frequencies**reference_exponent).sum() / (frequencies**exponent).sum())
+
+
 def total_loss(
     rows: Rows | SpreadRows,
     users: Float[np.ndarray, "users k"],
