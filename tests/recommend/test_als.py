@@ -200,7 +200,7 @@ def test_estimator_keeps_the_contract_of_scikit_learn():
 
 @pytest.mark.parametrize("target", ["hkv", "rendle"])
 @pytest.mark.parametrize("solver", ["auto", "cg", "subspace"])
-def test_folding_in_a_row_of_the_training_gives_its_factors(target, solver):  # implicit#42, #152, #210, #343
+def test_folding_in_a_row_of_the_training_gives_its_factors(target, solver):  # implicit#42, #152, #210, #343, PR #526
     matrix = counts(dislikes=True)
     fitted = model(target=target, solver=solver).fit(matrix)
     np.testing.assert_allclose(fitted.fold_in_users(matrix), fitted.user_factors_, atol=1e-6)
@@ -227,7 +227,7 @@ def test_explanation_sums_to_the_score(parameters):  # implicit#175, #646: half 
     assert fitted.explain(7, 0, matrix[[7]]).total == pytest.approx(fitted.score(7, 0), rel=1e-9)
 
 
-def test_scores_are_inner_products_and_percentiles_their_places():  # implicit#202, #270: what do scores mean
+def test_scores_are_inner_products_and_percentiles_their_places():  # implicit#202, #270, #321, #399, #186
     fitted = model().fit(counts())
     scores = fitted.user_factors_ @ fitted.item_factors_.T
     np.testing.assert_allclose(fitted.score([[0], [5]], [1, 2, 3]), scores[[0, 5]][:, 1:4], rtol=1e-4, atol=1e-6)

@@ -176,7 +176,7 @@ def test_a_transposed_matrix_is_refused_with_both_shapes():  # implicit#608, #37
 # --- time --------------------------------------------------------------------------------------------------------------
 
 
-def test_values_halve_with_each_half_life_before_they_are_summed():  # implicit#39
+def test_values_halve_with_each_half_life_before_they_are_summed():  # implicit#39, lightfm#52
     # Two plays of x, 10 and 0 days old at a half-life of 5 days: 4 / 4 + 3 = 4; y is 5 days old: 2 / 2 = 1.
     days = np.array(["2020-01-01", "2020-01-11", "2020-01-06"], dtype="datetime64[D]")
     plays = Interactions(["a"] * 3, ["x", "x", "y"], [4, 3, 2], days)

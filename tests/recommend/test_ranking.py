@@ -56,7 +56,7 @@ def counts():
     return matrix
 
 
-def test_exhausted_lists_end_in_no_item():  # implicit#172, #299, #198, #736
+def test_exhausted_lists_end_in_no_item():  # implicit#172, #299, #198, #736, PR #507
     matrix = counts().toarray()
     matrix[3] = 0
     matrix[3, :6] = 1

@@ -43,7 +43,7 @@ def relative(found, expected):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("k", [1, 5, 8, 13, 40])  # no multiples of whole vectors, and more factors than fixed rows
 @pytest.mark.parametrize(("base", "low"), [(1.0, 1.5), (0.7, 0.1), (0.0, 0.1)])  # excess above 0, of both signs, rendle
-def test_exact_solution_is_that_of_the_dense_system(dtype, k, base, low):
+def test_exact_solution_is_that_of_the_dense_system(dtype, k, base, low):  # implicit#721: close in each dtype
     rng = np.random.default_rng(k)
     matrix, fixed = entries(rng, low=low), rng.standard_normal((31, k)).astype(dtype)
     matrix.data = matrix.data.astype(dtype).astype(float)
@@ -96,7 +96,7 @@ def test_iterative_solvers_converge_to_the_dense_solution(solver, dtype, scaled,
     assert relative(factors, dense_solution(fixed, matrix, base, 0.7, regularization)) < CLOSE[dtype]
 
 
-def test_subspace_blocks_that_do_not_divide_the_width_converge():
+def test_subspace_blocks_that_do_not_divide_the_width_converge():  # implicit PR #638: iALS++
     rng = np.random.default_rng(4)
     matrix, fixed = entries(rng, low=0.1), rng.standard_normal((31, 70)) / 8  # one block of 64 and a rest
     rows, factors, regularization = as_rows(matrix, 0.7, "float64"), None, np.ones(23)
@@ -106,7 +106,7 @@ def test_subspace_blocks_that_do_not_divide_the_width_converge():
 
 
 @pytest.mark.parametrize("solver", solvers.SOLVERS)
-def test_factors_have_the_same_bits_for_any_number_of_threads(solver):  # implicit#440: thread pools at odds
+def test_factors_have_the_same_bits_for_any_number_of_threads(solver):  # implicit#440, #387, #241
     rng = np.random.default_rng(5)
     matrix, fixed = entries(rng, rows=300), rng.standard_normal((31, 19)).astype(np.float32)
     start = rng.standard_normal((300, 19)).astype(np.float32)
@@ -131,7 +131,7 @@ def test_entries_in_64_bit_indices_give_the_same_factors():  # implicit#86, impl
     np.testing.assert_array_equal(half_step(fixed, narrow, np.ones(23)), half_step(fixed, wide, np.ones(23)))
 
 
-def test_more_factors_than_fixed_rows_without_regularization_are_refused():  # implicit#377, #153
+def test_more_factors_than_fixed_rows_without_regularization_are_refused():  # implicit#377, #153, #94, #80, #106
     identity = as_rows(sparse.eye_array(10, format="csr") * 2, 1.0, "float32")
     fixed = np.random.default_rng(0).standard_normal((10, 15)).astype(np.float32)
     with pytest.raises(ValueError, match=r"regularization=0 leaves a singular system: the 10 rows .* 15 factors"):
