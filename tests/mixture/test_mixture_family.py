@@ -307,7 +307,7 @@ def test_vectors_of_another_family_are_not_sent_to_where_they_come_from():
     components = torch.distributions.Independent(torch.distributions.Laplace(torch.zeros(2, 3), torch.ones(2, 3)), 1)
     mixture = PathwiseMixture(torch.distributions.Categorical(torch.ones(2)), components)
     assert not mixture.has_rsample
-    message = r"mixture of Laplace components that has event shape \(3,\) .*; vectors need Independent\(Normal\(..\), 1\) or Multi"
+    message = r"mixture of Laplace components that has event shape \(3,\) .*; vectors need Independent\(Normal"
     with pytest.raises(NotImplementedError, match=message) as raised:
         mixture.rsample()
     assert "PathwiseMixture" not in str(raised.value)

@@ -278,7 +278,7 @@ def _describe(dist: Distribution) -> str:
     return type(dist).__name__
 
 
-def _require_scalar_density(dist: Distribution) -> None:
+def _require_scalar_density(dist: Any) -> None:
     if not isinstance(dist, Distribution):
         given = f"the class {dist.__name__}" if isinstance(dist, type) else type(dist).__name__
         raise TypeError(f"dist must be an instance of torch.distributions.Distribution, not {given}")

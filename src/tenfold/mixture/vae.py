@@ -83,7 +83,8 @@ class MixtureVAE(nn.Module, ModelFolder):
     ) -> None:
         super().__init__()
         sizes = {"num_features": num_features, "latent_dim": latent_dim, "num_components": num_components}
-        if isinstance(hidden, str) or not isinstance(hidden, Iterable):
+        given: Any = hidden
+        if isinstance(given, str) or not isinstance(given, Iterable):
             raise TypeError(f"hidden={hidden!r} must be a sequence of widths, one a hidden layer, such as (256, 128)")
         hidden = list(hidden)
         for name, size in (*sizes.items(), *((f"hidden[{i}]", width) for i, width in enumerate(hidden))):
