@@ -18,6 +18,7 @@ from torch import Tensor, fx, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from tenfold.normalization.folded import Activation
 from tenfold.normalization.inventory import kind_of
 
 TWICE = "one tensor as two arguments"
@@ -64,7 +65,7 @@ class LayerTracer(fx.Tracer):
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         """Whether a module is one node of the graph."""
-        return kind_of(m) is not None or super().is_leaf_module(m, module_qualified_name)
+        return kind_of(m) is not None or isinstance(m, Activation) or super().is_leaf_module(m, module_qualified_name)
 
 
 def traced(model: nn.Module) -> Flow:

@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from tenfold.normalization.batches import unwrapped
 from tenfold.normalization.dataflow import Flow, observed, traced
+from tenfold.normalization.folded import Activation
 from tenfold.normalization.inventory import (
     KINDS,
     channels_of,
@@ -81,32 +81,6 @@ class Folding:
 
     model: nn.Module
     report: FoldingReport
-
-
-class Activation(nn.Module):
-    """What remains of a folded layer that had an activation: ``activation(x + add)``.
-
-    Args:
-        name: "relu", "silu" or "gelu"; None for none.
-    """
-
-    def __init__(self, name: str | None) -> None:
-        super().__init__()
-        self.name = name
-
-    def forward(self, x: Float[Tensor, "..."], add: Float[Tensor, "..."] | None = None) -> Float[Tensor, "..."]:
-        """Apply it.
-
-        Args:
-            x: Any shape.
-            add: Added before, of the same shape.
-        """
-        x = x if add is None else x + add
-        return x if self.name is None else getattr(nn.functional, self.name)(x)
-
-    def extra_repr(self) -> str:
-        """For print."""
-        return str(self.name)
 
 
 def fold(model: nn.Module, example: Any = None, check: bool = True) -> Folding:

@@ -18,7 +18,16 @@ import torch
 from torch import Tensor, nn
 
 from tenfold.normalization.batches import Feeding, Forward, Reached, unwrapped
-from tenfold.normalization.inventory import channels_of, eps_of, layers_of, running_statistics, set_statistics
+from tenfold.normalization.inventory import (
+    BATCH_KINDS,
+    channels_of,
+    display_name,
+    eps_of,
+    kind_of,
+    layers_of,
+    running_statistics,
+    set_statistics,
+)
 from tenfold.normalization.moments import Moments, gathered_numbers, pooled_over_processes
 from tenfold.normalization.observation import Observation
 
@@ -141,6 +150,12 @@ def reestimate(
         else:
             layers[name] = layer
     notes += [f"{name} is frozen and was left so" for name in layers_of(inner, ("frozen",))]
+    notes += [
+        f"{display_name(name)} keeps statistics of other sets (of each step, or each sample), which are not re-estimated"
+        for name, module in inner.named_modules()
+        if kind_of(module) not in BATCH_KINDS
+        and any(key.startswith("running_mean") for key, buffer in module._buffers.items() if buffer is not None)
+    ]
     if not layers:
         notes.append("the model has no layer with running statistics to renew")
         return Reestimation(model, ReestimationReport(0, 0, 0, (), tuple(notes)))
@@ -296,7 +311,9 @@ def _check_finite(name: str, moments: Moments) -> None:
 
 
 def _is_unbiased(layer: nn.Module) -> bool:
-    return getattr(layer, "running_variance", "unbiased") == "unbiased"
+    # Batch Renormalization averages the deviation that it normalises a batch by.
+    usual = "biased" if kind_of(layer) == "renorm" else "unbiased"
+    return getattr(layer, "running_variance", usual) == "unbiased"
 
 
 def _renewed(name: str, layer: nn.Module, moments: Moments, calls: int, batches: int) -> LayerChange:
