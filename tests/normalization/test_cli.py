@@ -283,6 +283,8 @@ def test_an_interrupted_command_keeps_what_is_finished(tenfold, tmp_path, monkey
         ("study digits --model net.py:nothing", "net.py: has no function 'nothing'; there are build"),
         ("study digits --model net.py", "'net.py' names no function in a file; write it as net.py:build"),
         ("study digits --size 0", "--size"),
+        ("study digits --out digits", "digits: holds other files; give the study a folder of its own"),
+        ("study digits --out net.pt", "net.pt: this is a file; a folder is needed"),
         ("study digits --label y", "sub-folders are the labels"),
         ("study iris.csv --label species --batch-sizes 512", "do not fill a batch of 512"),
         ("diagnose net.pt --build net.py:build", "give either --data, a file or folder, or --dataset"),

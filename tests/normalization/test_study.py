@@ -15,6 +15,7 @@ from torch import nn
 
 from tenfold.errors import InputError
 from tenfold.normalization.data import LabelledData, Parts, dataset, split
+from tenfold.normalization.models import norm_layer, small_conv
 from tenfold.normalization.norm_replacement import replace_norms
 from tenfold.normalization.study import norm_study
 from tenfold.normalization.study_folder import Run
@@ -84,8 +85,6 @@ def test_networks_of_one_seed_start_from_the_same_weights(few):
 
 def test_statistics_over_parts_are_those_of_separate_networks(few):
     """One step with statistics over parts of 4 is the sum of the gradients of 4 networks, each with 4 examples."""
-    from tenfold.normalization.models import norm_layer, small_conv
-
     inputs, labels = few.inputs[:16], few.labels[:16]
     torch.manual_seed(0)
     parts = small_conv((1, 8, 8), 10, lambda channels: norm_layer("batch", channels, split=4)).double()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -328,7 +328,7 @@ def convert(
     network = prepared_network(checkpoint, build, classes, out, threads)
     given = data is not None or dataset is not None
     calibration = read_examples(data, dataset, label, size, grayscale, mean, std).split(256) if given else None
-    options = {} if virtual_batch_size is None else {"virtual_batch_size": virtual_batch_size}
+    options: dict[str, Any] = {} if virtual_batch_size is None else {"virtual_batch_size": virtual_batch_size}
     result = convert_network(network, to, calibration, groups=groups, channels_per_group=channels_per_group, **options)
     save_weights(result.model, out)
     report = result.report

@@ -16,10 +16,11 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
-from tenfold.normalization.batch_norm import BatchNorm1d, BatchNorm2d
+from torch import Tensor, nn
+
+from tenfold.normalization.batch_norm import BatchNorm1d, BatchNorm2d, BatchNorm3d
 from tenfold.normalization.ghost import GhostBatchNorm
 from tenfold.normalization.group_norm import GroupNorm
-from torch import Tensor, nn
 
 Norm = Callable[[int], nn.Module]
 Build = Callable[[tuple[int, ...], int, Norm], nn.Module]
@@ -37,7 +38,7 @@ def norm_layer(
         name: ``"batch"``; ``"group"``, ``"layer"`` (one group) and ``"instance"`` (a group a channel), which are one
             method (Wu & He 2018, section 3.1); or ``"none"``.
         num_channels: C.
-        axes: 0 for rows, 2 for images.
+        axes: Axes behind the channels, for batch normalization: 0 for rows, 1 for sequences, 2 for images, 3 for volumes.
         split: Samples over which batch normalization takes its statistics; None for the whole batch.
         channels_per_group: Of group normalization; where it does not divide C, its greatest divisor that does.
 
@@ -50,7 +51,7 @@ def norm_layer(
     if name == "batch" and split is not None:
         return GhostBatchNorm(num_channels, virtual_batch_size=split)
     if name == "batch":
-        return BatchNorm1d(num_channels) if axes == 0 else BatchNorm2d(num_channels)
+        return (BatchNorm1d, BatchNorm1d, BatchNorm2d, BatchNorm3d)[axes](num_channels)
     if name == "none":
         return nn.Identity()
     groups = {

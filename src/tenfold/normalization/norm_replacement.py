@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 KINDS = (nn.modules.batchnorm._BatchNorm, nn.GroupNorm, nn.modules.instancenorm._InstanceNorm)
+AXES = {1: (nn.BatchNorm1d, nn.InstanceNorm1d), 3: (nn.BatchNorm3d, nn.InstanceNorm3d)}  # behind the channels; else 2
 
 
 def replace_norms(network: nn.Module, norm: Callable[[int, int], nn.Module]) -> nn.Module:
@@ -51,7 +52,7 @@ def replace_norms(network: nn.Module, norm: Callable[[int, int], nn.Module]) -> 
 def _in_place_of(old: nn.Module, norm: Callable[[int, int], nn.Module]) -> nn.Module:
     channels = old.num_channels if isinstance(old, nn.GroupNorm) else old.num_features
     assert isinstance(channels, int)
-    axes = 0 if isinstance(old, nn.BatchNorm1d) else 2
+    axes = next((axes for axes, kinds in AXES.items() if isinstance(old, kinds)), 2)
     new = norm(channels, axes)
     for name in ("weight", "bias"):
         before, after = getattr(old, name, None), getattr(new, name, None)

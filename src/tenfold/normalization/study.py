@@ -296,37 +296,36 @@ def _plan(
     device: str,
 ) -> Plan:
     """Counts the steps, and times a few of each kind of run."""
-    costs: dict[tuple[str, int | None], float] = {}
+    costs: dict[tuple[str, int | None], tuple[float, float]] = {}
     steps, seconds = 0, 0.0
     for run in left:
         settings = settings_of(run)
         count = settings.epochs * steps_per_epoch(len(parts.labels), settings.batch_size)
         kind = (run.norm, run.batch_size)
         if kind not in costs:
-            costs[kind] = _step_seconds(network(*kind), parts, settings.batch_size, device)
+            costs[kind] = _costs(network(*kind), parts, settings.batch_size, device)
         steps += count
-        seconds += count * costs[kind]
+        seconds += count * costs[kind][0] + settings.epochs * costs[kind][1]
     return Plan(len(left), done, steps, seconds)
 
 
-def _step_seconds(model: nn.Module, parts: Parts, batch_size: int, device: str) -> float:
-    """The faster of three steps, after two to start; nothing for what cannot be trained."""
+def _costs(model: nn.Module, parts: Parts, batch_size: int, device: str) -> tuple[float, float]:
+    """Seconds a step, the fastest of three after two to start, and an evaluation; nothing for what cannot be trained."""
     few = 5 * batch_size
-    start = replace(parts, inputs=parts.inputs[:few], labels=parts.labels[:few])
+    start = _moved(replace(parts, inputs=parts.inputs[:few], labels=parts.labels[:few]), device)
     settings = Settings(epochs=5 // (len(start.labels) // batch_size), batch_size=batch_size, learning_rate=0.01)
     times: list[float] = []
     with seeded(0):
         try:
             train_classifier(
-                model.to(device),
-                _moved(start, device),
-                settings,
-                seed=0,
-                on_step=lambda _: times.append(time.perf_counter()),
+                model.to(device), start, settings, seed=0, on_step=lambda _: times.append(time.perf_counter())
             )
         except ValueError:
-            return 0.0
-    return min((after - before for before, after in pairwise(times[1:])), default=0.0)
+            return 0.0, 0.0
+    before = time.perf_counter()
+    error_rate(model, start.test_inputs, start.test_labels)
+    evaluation = time.perf_counter() - before
+    return min((later - earlier for earlier, later in pairwise(times[1:])), default=0.0), evaluation
 
 
 def _checked_norms(norms: Sequence[str] | None, shape: tuple[int, ...]) -> tuple[str, ...]:

@@ -64,11 +64,15 @@ def open_folder(folder: Path, described: Mapping[str, Any], wanted: Sequence[Run
         resume: Whether an earlier study is wanted there.
 
     Raises:
-        InputError: An earlier study without `resume`, one with other settings, or damaged files.
+        InputError: An earlier study without `resume`, one with other settings, damaged files, or files of another kind.
     """
     file = folder / SETTINGS_FILE
     described = json.loads(json.dumps(described))  # as it will be read back
+    if folder.exists() and not folder.is_dir():
+        raise InputError("this is a file; a folder is needed", path=folder)
     if not file.exists():
+        if folder.exists() and any(folder.iterdir()):
+            raise InputError("holds other files; give the study a folder of its own", path=folder)
         atomic_write(file, json.dumps(described, indent=1))
         return {}
     if not resume:
