@@ -10,6 +10,8 @@ import pytest
 from tests.docs.markdown import ROOT, blocks, named, pages, shell_lines
 from typer.main import get_command
 
+from tenfold.areas import AREAS
+from tenfold.console.main import main
 from tenfold.console.root import app
 
 OWN_PROGRAMS = {"pytest", "ruff", "mypy", "lint-imports", "mkdocs", "pip", "python", "python3", "bash", "source"}
@@ -22,6 +24,23 @@ def test_python_blocks_of_a_page_run_in_order(page, tmp_path, monkeypatch):
     for block in blocks(page, "python"):
         padded = "\n" * (block.line - 1) + block.text  # so that a traceback names the page's own line
         exec(compile(padded, str(page), "exec"), namespace)
+
+
+def test_commands_of_the_readme_work_in_an_empty_folder(tmp_path, monkeypatch, capsys):
+    page = ROOT / "README.md"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(
+        "tenfold.mixture.training.FEWEST_STEPS", 100
+    )  # the commands to the letter, the training shorter
+    for block in blocks(page, "python"):
+        exec(compile(block.text, str(page), "exec"), {"__name__": "page"})
+    lines = [shlex.split(line) for line in shell_lines(page)]
+    jobs = [words[1:] for words in lines if words[0] == "tenfold" and words[1] in {area.name for area in AREAS}]
+    assert jobs
+    for words in jobs:
+        assert main(words) == 0, (words, capsys.readouterr().err)
+    written = {Path(words[words.index("--out") + 1]) for words in jobs if "--out" in words}
+    assert all(path.exists() for path in written)
 
 
 def tenfold_calls():

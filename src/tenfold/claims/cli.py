@@ -33,7 +33,8 @@ def reproduce(
     ] = None,
     claim: Annotated[list[str] | None, typer.Option(metavar="ID", help="Run this claim only; may be repeated.")] = None,
     scale: Annotated[
-        Scale, typer.Option(help="smoke: seconds, tests that it runs. quick: minutes. full: the published setting.")
+        Scale,
+        typer.Option(help="smoke: tests that it runs, in about a minute. quick: minutes. full: the published setting."),
     ] = Scale.quick,
     seeds: Annotated[int | None, typer.Option(min=1, help="Seeds a claim.", show_default="each claim's own")] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Worker processes.", show_default="one a core")] = None,
