@@ -120,6 +120,13 @@ def test_statistics_that_are_not_finite():
     assert row.worst_channel == 2
 
 
+def test_batches_that_were_skipped_in_training_are_reported():
+    model = net()
+    model[1].skipped_updates = 3  # as the layers of this library count them
+    row = rows_by_name(diagnose(model, images().split(16)))["1"]
+    assert row.findings == ("3 training batches had statistics that are not finite and were left out of the average",)
+
+
 def test_dead_channels_by_constant_input_and_by_zero_weight():
     model = net()
     model[0].weight.data[5] = 0

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from tenfold.normalization.batches import Feeding, Reached
 from tenfold.normalization.inventory import affine_parameters, display_name, eps_of, layers_of, running_statistics
-from tenfold.normalization.moments import Moments
+from tenfold.normalization.moments import PooledMoments
 from tenfold.normalization.observation import Observation, entering_tensor
 
 CONSTANT = 1e-3  # deviation of normalised values (1 for a channel like its group) below which a channel is constant
@@ -77,10 +77,10 @@ def entering_ranks(model: nn.Module, names: list[str], feeding: Feeding | None) 
 def _outputs(model: nn.Module, feeding: Feeding) -> tuple[dict[str, tuple[Tensor, Tensor]], dict[str, int]]:
     """Mean and standard deviation of what each layer gives in evaluation, before its activation, in the order of calls."""
     layers = layers_of(model)
-    entering: dict[str, Moments] = {}
+    entering: dict[str, PooledMoments] = {}
     calls: dict[str, int] = {}
 
-    def before(name: str, index: int, measure: Callable[[], Moments]) -> None:
+    def before(name: str, index: int, measure: Callable[[], PooledMoments]) -> None:
         moments = measure()
         entering[name] = entering[name].merged(moments) if name in entering else moments
         calls[name] = max(calls.get(name, 0), index + 1)
@@ -99,15 +99,15 @@ def _outputs(model: nn.Module, feeding: Feeding) -> tuple[dict[str, tuple[Tensor
     return wanted, calls
 
 
-def _normalised(model: nn.Module, layer: nn.GroupNorm, feeding: Feeding, *, stop: bool) -> Moments:
+def _normalised(model: nn.Module, layer: nn.GroupNorm, feeding: Feeding, *, stop: bool) -> PooledMoments:
     """Moments of the values that a layer normalises, before gamma and beta."""
-    found: list[Moments] = []
+    found: list[PooledMoments] = []
 
     def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         x = entering_tensor(args, kwargs).detach()
         if x.device.type == "mps":  # float64 is not there
             x = x.cpu()
-        moments = Moments.of(nn.functional.group_norm(x.double(), layer.num_groups, eps=layer.eps))
+        moments = PooledMoments.of(nn.functional.group_norm(x.double(), layer.num_groups, eps=layer.eps))
         found[:] = [found[0].merged(moments) if found else moments]
         if stop:
             raise Reached

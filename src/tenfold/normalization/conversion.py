@@ -13,6 +13,7 @@ set for one layer after another, each behind those that are done. That is a star
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -20,19 +21,18 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
-from tenfold.normalization.batch_norm import BatchNorm1d, BatchNorm2d, BatchNorm3d
 from tenfold.normalization.cross_process import CrossProcessBatchNorm
-from tenfold.normalization.frozen import FrozenBatchNorm
-from tenfold.normalization.ghost import GhostBatchNorm
-from tenfold.normalization.group_norm import GroupNorm
-from tenfold.normalization.renorm import BatchRenorm
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from tenfold.normalization.batch_norm import BatchNorm1d, BatchNorm2d, BatchNorm3d
 from tenfold.normalization.batches import Feeding, Forward, unwrapped
 from tenfold.normalization.calibration import calibrated, entering_ranks
 from tenfold.normalization.folding import replace_modules
+from tenfold.normalization.frozen import FrozenBatchNorm
 from tenfold.normalization.fusion import fuse_activations
+from tenfold.normalization.ghost import GhostBatchNorm
+from tenfold.normalization.group_norm import GroupNorm
 from tenfold.normalization.groups import CHANNELS_PER_GROUP, groups_for_any, recommend_groups
 from tenfold.normalization.inventory import (
     BATCH_KINDS,
@@ -45,9 +45,11 @@ from tenfold.normalization.inventory import (
     statistics_buffers,
 )
 from tenfold.normalization.reestimation import reestimate
+from tenfold.normalization.renorm import BatchRenorm
 
 BY_SAMPLE = ("group", "layer", "instance")
 BY_BATCH = ("batch", "cross_process", "fused", "ghost", "renorm", "frozen")
+CARRIED = ("eps", "momentum", "track_running_stats", "activation", "on_single", "running_variance")
 FINE_TUNE = (
     "the new layers take their statistics from each sample, which the weights were not trained for: fine-tune the model, "
     "a calibration alone does not bring its accuracy back"
@@ -257,27 +259,24 @@ def _built(
     """A new layer of the kind, in the dtype, on the device and with the settings of the old one."""
     if to == "frozen":
         return FrozenBatchNorm.from_module(layer, **options)
+    if to in BY_SAMPLE or (isinstance(layer, nn.GroupNorm) and to == "fused"):
+        kind: type[nn.Module] = GroupNorm
+    elif to in ("batch", "fused"):
+        kind = _batch_norm_class(name, layer, rank)
+    else:
+        kind = {"cross_process": CrossProcessBatchNorm, "ghost": GhostBatchNorm, "renorm": BatchRenorm}[to]
     weight, _ = affine_parameters(layer)
     reference = next((t for t in (weight, *statistics_buffers(layer).values()) if t is not None), torch.empty(0))
-    shared: dict[str, Any] = {"eps": eps_of(layer), "device": reference.device, "dtype": reference.dtype}
-    shared["affine"] = weight is not None or (to in BY_SAMPLE and calibrates)
-    if (activation := getattr(layer, "activation", None)) is not None:
-        shared["activation"] = activation
-    if to in BY_SAMPLE or (isinstance(layer, nn.GroupNorm) and to == "fused"):
-        return GroupNorm(groups, channels_of(layer), **shared | options)
-    if isinstance(
-        layer, nn.modules.batchnorm._NormBase | FrozenBatchNorm | GhostBatchNorm | BatchRenorm | CrossProcessBatchNorm
-    ):
-        shared["momentum"] = getattr(layer, "momentum", 0.1)
-    if to in ("batch", "fused"):
-        for setting in ("on_single", "running_variance"):
-            if hasattr(layer, setting):
-                shared[setting] = getattr(layer, setting)
-        if to == "fused" or hasattr(layer, "track_running_stats"):
-            shared["track_running_stats"] = running_statistics(layer) is not None or kind_of(layer) not in BATCH_KINDS
-        return _batch_norm_class(name, layer, rank)(channels_of(layer), **shared | options)
-    new = {"cross_process": CrossProcessBatchNorm, "ghost": GhostBatchNorm, "renorm": BatchRenorm}[to]
-    return new(channels_of(layer), **shared | options)
+    settings = {key: getattr(layer, key) for key in CARRIED if hasattr(layer, key)}
+    if kind_of(layer) not in BATCH_KINDS:  # a group or instance layer kept no statistics; the new one shall
+        settings.pop("track_running_stats", None)
+    settings |= {"device": reference.device, "dtype": reference.dtype}
+    settings["affine"] = weight is not None or (to in BY_SAMPLE and calibrates)
+    known = inspect.signature(kind.__init__).parameters
+    settings = {key: value for key, value in settings.items() if key in known} | options
+    if kind is GroupNorm:
+        return kind(groups, channels_of(layer), **settings)
+    return kind(channels_of(layer), **settings)
 
 
 def _batch_norm_class(name: str, layer: nn.Module, rank: int | None) -> type[nn.Module]:

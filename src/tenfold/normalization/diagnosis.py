@@ -31,7 +31,7 @@ from tenfold.normalization.inventory import (
     layers_of,
     running_statistics,
 )
-from tenfold.normalization.moments import Moments
+from tenfold.normalization.moments import PooledMoments
 from tenfold.normalization.observation import Observation
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ def _compare(
     """One batch in the training flow and in the evaluation flow."""
     outputs: dict[tuple[str, int], Tensor] = {}
 
-    def by_the_batch(name: str, index: int, measure: Callable[[], Moments]) -> Moments | None:
+    def by_the_batch(name: str, index: int, measure: Callable[[], PooledMoments]) -> PooledMoments | None:
         moments = measure()
         records[name].entered(index, moments)
         return None if kind_of(layers[name]) == "frozen" else moments
@@ -190,7 +190,7 @@ def _compare(
     def keep(name: str, index: int, output: Tensor) -> None:
         outputs[name, index] = output.detach().clone()  # a ReLU behind may work in place
 
-    def as_it_is(name: str, index: int, measure: Callable[[], Moments]) -> Moments | None:
+    def as_it_is(name: str, index: int, measure: Callable[[], PooledMoments]) -> PooledMoments | None:
         return None
 
     def compare(name: str, index: int, output: Tensor) -> None:
@@ -211,14 +211,14 @@ class _Record:
         self.fewest = math.inf  # values of a channel in a batch
         reference = next((t for t in (*layer.buffers(), *layer.parameters())), torch.empty(0))
         zeros = torch.zeros(channels_of(layer), dtype=torch.float64, device=reference.device)
-        self.entering = Moments.empty(len(zeros), zeros.device)
-        self.leaving = Moments.empty(len(zeros), zeros.device)
-        self.trained = Moments.empty(len(zeros), zeros.device)
+        self.entering = PooledMoments.empty(len(zeros), zeros.device)
+        self.leaving = PooledMoments.empty(len(zeros), zeros.device)
+        self.trained = PooledMoments.empty(len(zeros), zeros.device)
         self.normalised_square, self.normalised_product = zeros.clone(), zeros.clone()
         self.difference = zeros.clone()
         self.largest = torch.full_like(zeros, -math.inf)
 
-    def entered(self, index: int, moments: Moments) -> None:
+    def entered(self, index: int, moments: PooledMoments) -> None:
         variance = moments.variance()
         deviation = (variance + eps_of(self.layer)).sqrt()
         self.normalised_square += (moments.count * variance / deviation.square()).to(self.difference.device)
@@ -230,10 +230,10 @@ class _Record:
     def left(self, training: Tensor, evaluation: Tensor) -> None:
         if training.shape != evaluation.shape or not training.numel():
             return
-        difference = Moments.of(training.double() - evaluation.double())
+        difference = PooledMoments.of(training.double() - evaluation.double())
         self.difference += difference.deviations + difference.count * difference.mean.square()
-        self.trained = self.trained.merged(Moments.of(training))
-        self.leaving = self.leaving.merged(Moments.of(evaluation))
+        self.trained = self.trained.merged(PooledMoments.of(training))
+        self.leaving = self.leaving.merged(PooledMoments.of(evaluation))
         self.largest = torch.maximum(self.largest, evaluation.double().movedim(1, 0).flatten(1).amax(1))
 
     def row(self, name: str) -> LayerDiagnosis:
@@ -316,6 +316,8 @@ class _Record:
                     f"its running statistics are stale: {row.drift:.2g} standard deviations from the data, "
                     f"most in channel {row.worst_channel}; call reestimate"
                 )
+        if skipped := getattr(self.layer, "skipped_updates", 0):
+            yield f"{int(skipped)} training batches had statistics that are not finite and were left out of the average"
         if row.calls > 1 and row.kind != "frozen":
             yield f"it is called {row.calls} times in a forward pass with one set of statistics; give each call its own layer"
         if row.dead_channels:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
-from tenfold.normalization.moments import Moments
+from tenfold.normalization.moments import PooledMoments
 
 
 def _room(home, name):  # TEMPORARY
@@ -77,7 +77,7 @@ def running_statistics(layer: nn.Module) -> tuple[Float[Tensor, " C"], Float[Ten
     return mean, buffers["running_std"].square() - eps_of(layer)
 
 
-def set_statistics(layer: nn.Module, moments: Moments, *, unbiased: bool = False) -> None:
+def set_statistics(layer: nn.Module, moments: PooledMoments, *, unbiased: bool = False) -> None:
     """Write mean and variance of some moments into a layer's buffers, in place."""
     buffers = statistics_buffers(layer)
     variance = moments.variance(unbiased=unbiased)

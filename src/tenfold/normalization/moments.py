@@ -17,7 +17,7 @@ BLOCK = 1 << 22  # values converted to float64 at a time
 
 
 @dataclass(frozen=True)
-class Moments:
+class PooledMoments:
     """Count, means and sums of squared deviations of the values of each channel.
 
     Args:
@@ -31,13 +31,13 @@ class Moments:
     deviations: Float[Tensor, " C"]
 
     @classmethod
-    def empty(cls, channels: int, device: torch.device | str = "cpu") -> Moments:
+    def empty(cls, channels: int, device: torch.device | str = "cpu") -> PooledMoments:
         """Of no values."""
         zeros = torch.zeros(channels, dtype=torch.float64, device=device)
         return cls(0, zeros, zeros)
 
     @classmethod
-    def of(cls, x: Float[Tensor, "N C *rest"], mask: Bool[Tensor, "N *rest"] | None = None) -> Moments:
+    def of(cls, x: Float[Tensor, "N C *rest"], mask: Bool[Tensor, "N *rest"] | None = None) -> PooledMoments:
         """Of the channels (dimension 1) of a tensor, at the positions where the mask holds."""
         with torch.no_grad():
             x = x.detach() if x.device.type != "mps" else x.detach().cpu()  # float64 is not there
@@ -50,7 +50,7 @@ class Moments:
             variance, mean = (torch.cat([piece[i] for piece in pieces]) for i in (0, 1))
             return cls(count, mean, variance * count)
 
-    def merged(self, other: Moments) -> Moments:
+    def merged(self, other: PooledMoments) -> PooledMoments:
         """Of the values of both."""
         count = self.count + other.count
         if not count:
@@ -58,7 +58,7 @@ class Moments:
         mean, deviations = other.mean.to(self.mean.device), other.deviations.to(self.mean.device)
         difference = mean - self.mean
         share = other.count / count
-        return Moments(
+        return PooledMoments(
             count,
             self.mean + difference * share,
             self.deviations + deviations + difference.square() * (self.count * share),
@@ -73,7 +73,9 @@ class Moments:
         return bool(self.mean.isfinite().all() and self.deviations.isfinite().all())
 
 
-def pooled_over_processes(moments: list[Moments], group: torch.distributed.ProcessGroup | None) -> list[Moments]:
+def pooled_over_processes(
+    moments: list[PooledMoments], group: torch.distributed.ProcessGroup | None
+) -> list[PooledMoments]:
     """Moments of the data of all processes, the same to the last bit on each: gathered, and merged in the order of ranks."""
     size = torch.distributed.get_world_size(group)
     device = exchange_device(group)
@@ -81,10 +83,10 @@ def pooled_over_processes(moments: list[Moments], group: torch.distributed.Proce
     packed = torch.cat(parts)
     gathered = [torch.empty_like(packed) for _ in range(size)]
     torch.distributed.all_gather(gathered, packed, group=group)
-    pooled = [Moments.empty(len(m.mean), m.mean.device) for m in moments]
+    pooled = [PooledMoments.empty(len(m.mean), m.mean.device) for m in moments]
     for row in gathered:
         for i, (count, mean, deviations) in enumerate(_unpacked(row, moments)):
-            pooled[i] = pooled[i].merged(Moments(count, mean, deviations))
+            pooled[i] = pooled[i].merged(PooledMoments(count, mean, deviations))
     return pooled
 
 
@@ -103,6 +105,6 @@ def exchange_device(group: torch.distributed.ProcessGroup | None) -> torch.devic
     return torch.device(torch.accelerator.current_accelerator() or "cpu")
 
 
-def _unpacked(row: Tensor, like: list[Moments]) -> list[tuple[int, Tensor, Tensor]]:
+def _unpacked(row: Tensor, like: list[PooledMoments]) -> list[tuple[int, Tensor, Tensor]]:
     parts = row.split([1 + 2 * len(m.mean) for m in like])
     return [(int(part[0]), *part[1:].chunk(2)) for part in parts]

@@ -7,6 +7,7 @@ of any kind, and dropout is off as it is when the model is used.
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
 from collections.abc import Callable, Mapping
 from types import TracebackType
@@ -17,9 +18,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from tenfold.normalization.inventory import channels_of, set_statistics, statistics_buffers
-from tenfold.normalization.moments import Moments
+from tenfold.normalization.moments import PooledMoments
+from tenfold.normalization.statistics import validity
 
-Before: TypeAlias = Callable[[str, int, Callable[[], Moments]], Moments | None]
+Before: TypeAlias = Callable[[str, int, Callable[[], PooledMoments]], PooledMoments | None]
 After: TypeAlias = Callable[[str, int, Tensor], None]
 
 
@@ -73,11 +75,14 @@ class Observation:
     def _entering(self, name: str, layer: nn.Module) -> Callable[..., None]:
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             x = entering_tensor(args, kwargs)
+            given = dict(zip(inspect.signature(module.forward).parameters, args, strict=False)) | kwargs
             index = self.calls[name]
             self.calls[name] += 1
             if x.ndim < 2 or x.shape[1] != channels_of(layer):
                 return  # the layer has its own words for this
-            chosen = self.before(name, index, lambda: Moments.of(x, position_mask(x, kwargs)))
+            chosen = self.before(
+                name, index, lambda: PooledMoments.of(x, validity(x, given.get("mask"), given.get("lengths")))
+            )
             if chosen is not None:
                 set_statistics(layer, chosen)
 
@@ -94,12 +99,3 @@ class Observation:
 def entering_tensor(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Float[Tensor, "N C *rest"]:
     """The tensor that a layer is called with, by place or by name."""
     return args[0] if args else kwargs["x"] if "x" in kwargs else kwargs["input"]
-
-
-def position_mask(x: Float[Tensor, "N C *rest"], kwargs: Mapping[str, Any]) -> Tensor | None:
-    """Where the values count, if the layer is called with ``mask`` or ``lengths``; None if all do."""
-    if (mask := kwargs.get("mask")) is not None:
-        return mask.bool().expand(x.shape[0], *x.shape[2:])
-    if (lengths := kwargs.get("lengths")) is not None:
-        return torch.arange(x.shape[2], device=x.device) < torch.as_tensor(lengths, device=x.device)[:, None]
-    return None

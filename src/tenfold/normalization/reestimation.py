@@ -28,7 +28,7 @@ from tenfold.normalization.inventory import (
     running_statistics,
     set_statistics,
 )
-from tenfold.normalization.moments import Moments, gathered_numbers, pooled_over_processes
+from tenfold.normalization.moments import PooledMoments, gathered_numbers, pooled_over_processes
 from tenfold.normalization.observation import Observation
 
 Call = tuple[str, int]  # a layer's name, and which of its calls in the forward pass
@@ -212,7 +212,7 @@ class _Pooling:
         code = codes.pop() - 1
         return self.names[code % len(self.names)], code // len(self.names)
 
-    def pooled(self, moments: list[Moments]) -> list[Moments]:
+    def pooled(self, moments: list[PooledMoments]) -> list[PooledMoments]:
         return pooled_over_processes(moments, self.group) if self.active else moments
 
     def totals(self, numbers: list[int]) -> list[int]:
@@ -223,9 +223,9 @@ class _Pooling:
 
 def _measure_in_turn(
     model: nn.Module, layers: dict[str, nn.Module], data: Feeding, pooling: _Pooling
-) -> tuple[dict[str, Moments], Counter[str]]:
+) -> tuple[dict[str, PooledMoments], Counter[str]]:
     """Moments by layer. One call of one layer is measured in each pass; calls before it are normalised by their moments."""
-    done: dict[Call, Moments] = {}
+    done: dict[Call, PooledMoments] = {}
     known: list[Call] = []  # calls in the order of the forward pass
     while True:
         left = [call for call in known if call not in done]
@@ -236,11 +236,11 @@ def _measure_in_turn(
         def before(
             name: str,
             index: int,
-            measure: Callable[[], Moments],
+            measure: Callable[[], PooledMoments],
             target: list[Call] = target,
-            found: dict[str, Moments] = found,
+            found: dict[str, PooledMoments] = found,
             stop: bool = stop,
-        ) -> Moments | None:
+        ) -> PooledMoments | None:
             call = (name, index)
             if call in done:
                 return done[call]
@@ -277,12 +277,12 @@ def _measure_in_turn(
 
 def _measure_together(
     model: nn.Module, layers: dict[str, nn.Module], data: Feeding, pooling: _Pooling
-) -> tuple[dict[str, Moments], Counter[str]]:
+) -> tuple[dict[str, PooledMoments], Counter[str]]:
     """Moments by layer in one pass; each batch is normalised by its own."""
     moments = _empty(layers)
     most: Counter[str] = Counter()
 
-    def before(name: str, index: int, measure: Callable[[], Moments]) -> Moments | None:
+    def before(name: str, index: int, measure: Callable[[], PooledMoments]) -> PooledMoments | None:
         own = measure()
         _check_finite(name, own)
         moments[name] = moments[name].merged(own)
@@ -300,23 +300,22 @@ def _measure_together(
     return dict(zip(layers, pooled, strict=True)), most
 
 
-def _empty(layers: dict[str, nn.Module]) -> dict[str, Moments]:
+def _empty(layers: dict[str, nn.Module]) -> dict[str, PooledMoments]:
     statistics = {name: running_statistics(layer) for name, layer in layers.items()}
-    return {name: Moments.empty(channels_of(layers[name]), s[0].device) for name, s in statistics.items() if s}
+    return {name: PooledMoments.empty(channels_of(layers[name]), s[0].device) for name, s in statistics.items() if s}
 
 
-def _check_finite(name: str, moments: Moments) -> None:
+def _check_finite(name: str, moments: PooledMoments) -> None:
     if not moments.is_finite():
         raise ValueError(f"layer {name} received values that are not finite; its statistics would be NaN for ever")
 
 
 def _is_unbiased(layer: nn.Module) -> bool:
     # Batch Renormalization averages the deviation that it normalises a batch by.
-    usual = "biased" if kind_of(layer) == "renorm" else "unbiased"
-    return getattr(layer, "running_variance", usual) == "unbiased"
+    return kind_of(layer) != "renorm" and getattr(layer, "running_variance", "unbiased") == "unbiased"
 
 
-def _renewed(name: str, layer: nn.Module, moments: Moments, calls: int, batches: int) -> LayerChange:
+def _renewed(name: str, layer: nn.Module, moments: PooledMoments, calls: int, batches: int) -> LayerChange:
     statistics = running_statistics(layer)
     assert statistics is not None  # only such layers are measured
     old_mean, old_variance = statistics
