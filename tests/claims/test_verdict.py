@@ -48,11 +48,19 @@ def test_a_value_that_cannot_be_is_an_error_that_names_the_seed():
     judgement = judge(ratio, [1.0, 0.0])
     assert judgement.verdict is Verdict.ERROR
     assert judgement.note == "ratio is 0.0 in seed 1, which is not positive, as a geometric mean needs it"
-    judgement = judge(Criterion("share", "at most", 1.0), [1.5], (0.0, 1.0))
+
+
+def test_an_interval_wholly_outside_the_range_is_an_error_and_chance_is_none():
+    judgement = judge(Criterion("share", "at most", 1.0), [1.5, 1.5], (0.0, 1.0))
     assert judgement.verdict is Verdict.ERROR
-    assert judgement.note == "share is 1.5 in seed 0, which lies outside the range from 0 to 1"
-    with pytest.raises(ValueError, match=r"-1\.0 lies outside the range from 0 to inf"):
-        confidence_interval([-1.0], possible=(0.0, math.inf))
+    assert judgement.note == "share: the interval from 1.5 to 1.5 lies outside the range from 0 to 1"
+    chance = judge(
+        Criterion("gap", "at most", 1.0), [-0.01, 0.002, 0.001], (0.0, math.inf)
+    )  # a divergence from samples
+    assert chance.verdict is Verdict.HOLDS
+    assert chance.interval is not None
+    assert chance.interval.low == 0.0
+    assert confidence_interval([-1.0], possible=(0.0, math.inf)).low == -math.inf  # of one seed nothing is known
 
 
 def test_median_interval_is_made_of_values_and_reproducible():

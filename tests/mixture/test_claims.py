@@ -28,8 +28,6 @@ def test_smoke_measurement_gives_every_number_of_the_criteria(claim):
     assert set(claim.ranges) <= set(measurement.numbers)
     for name, value in measurement.numbers.items():
         assert math.isfinite(value), name
-        low, high = claim.ranges.get(name, (-math.inf, math.inf))
-        assert low <= value <= high
         assert value > 0 or claim.statistic(name) != "geometric mean"
     for plot in measurement.plots.values():
         for name, curve in plot.curves.items():

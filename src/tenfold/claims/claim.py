@@ -176,7 +176,7 @@ class Claim:
         units: Unit of each number that has one.
         descriptions: What each number is, in a few words of the field: a phrase that its value can follow.
         ranges: Least and largest possible value of numbers that have them: ``(0.0, math.inf)`` for a variance. Intervals
-            keep to it; a value outside is an error.
+            keep to it; an interval wholly outside is an error.
         seeds: Number of seeds by scale; scales left out keep 2 (smoke), 3 (quick), 5 (full).
         expected: ``"does not hold"`` for a claim known to fail in our setting; it stays in the report all the same.
         limits: What this measurement cannot say.

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from tenfold.claims.claim import Criterion, Statistic
@@ -76,13 +76,15 @@ def confidence_interval(
     Args:
         values: One finite number a seed, at least one.
         statistic: ``"mean"``, ``"geometric mean"`` or ``"median"``.
-        possible: Least and largest value that the number can have; the interval keeps to it.
+        possible: Least and largest value that the statistic can truly have; the interval keeps to it, though estimates may
+            fall outside by chance.
 
     Returns:
         The interval. One value gives an infinite interval, equal values one of length zero; the note says so.
 
     Raises:
-        ValueError: There is no value, one is NaN, infinite or outside its range, or not positive for a geometric mean.
+        ValueError: There is no value, one is NaN or infinite, or not positive for a geometric mean, or the whole interval
+            lies where it cannot.
 
     >>> interval = confidence_interval([1.0, 2.0, 3.0])
     >>> f"{interval.center:.3f} in [{interval.low:.3f}, {interval.high:.3f}]"  # 2 ± 4.3027 / √3
@@ -96,30 +98,37 @@ def confidence_interval(
     if not values:
         raise ValueError("confidence_interval: there is no value; give one a seed")
     for value in values:
-        if fault := _fault(value, statistic, possible):
+        if fault := _fault(value, statistic):
             raise ValueError(f"confidence_interval: {value} {fault}")
+    found = _interval([float(value) for value in values], statistic)
+    low, high = max(found.low, possible[0]), min(found.high, possible[1])
+    if low > high:
+        raise ValueError(
+            f"the interval from {found.low:g} to {found.high:g} lies outside the range from {possible[0]:g} to {possible[1]:g}"
+        )
+    return found if len(values) == 1 else replace(found, low=low, high=high)
+
+
+def _interval(values: Sequence[float], statistic: Statistic) -> Interval:
     count = len(values)
     if count == 1:
-        return Interval(float(values[0]), -math.inf, math.inf, "one seed gives no interval")
+        return Interval(values[0], -math.inf, math.inf, "one seed gives no interval")
     if min(values) == max(values):
-        return Interval(float(values[0]), float(values[0]), float(values[0]), "every seed gave the same value")
+        return Interval(values[0], values[0], values[0], "every seed gave the same value")
     if statistic == "median":
         return _median_interval(values)
     if statistic == "geometric mean":
         logs = _mean_interval([math.log(value) for value in values])
         return Interval(math.exp(logs.center), math.exp(logs.low), math.exp(logs.high))
-    found = _mean_interval(values)
-    return Interval(found.center, max(found.low, possible[0]), min(found.high, possible[1]))
+    return _mean_interval(values)
 
 
-def _fault(value: float, statistic: Statistic, possible: tuple[float, float]) -> str:
+def _fault(value: float, statistic: Statistic) -> str:
     """What is wrong with one value; empty if nothing is."""
     if not math.isfinite(value):
         return "is not finite"
     if statistic == "geometric mean" and value <= 0:
         return "is not positive, as a geometric mean needs it"
-    if not possible[0] <= value <= possible[1]:
-        return f"lies outside the range from {possible[0]:g} to {possible[1]:g}"
     return ""
 
 
@@ -186,7 +195,7 @@ def judge(criterion: Criterion, values: Sequence[float], possible: tuple[float, 
     Args:
         criterion: What must be true.
         values: One number a seed; NaN or infinity makes the judgement an error, not an average.
-        possible: Least and largest value that the number can have; a value outside makes the judgement an error.
+        possible: Least and largest value that the statistic can truly have; an interval wholly outside is an error.
 
     >>> str(judge(Criterion("bias", "at most", 0.1), [0.01, 0.02, 0.03]).verdict)
     'holds'
@@ -195,13 +204,16 @@ def judge(criterion: Criterion, values: Sequence[float], possible: tuple[float, 
     """
     numbers = tuple(float(value) for value in values)
     for seed, value in enumerate(numbers):
-        if fault := _fault(value, criterion.statistic, possible):
+        if fault := _fault(value, criterion.statistic):
             note = f"{criterion.number} is {value} in seed {seed}"
             note = note if not math.isfinite(value) else f"{note}, which {fault}"
             return Judgement(criterion, numbers, None, Verdict.ERROR, note)
     if not numbers:
         return Judgement(criterion, numbers, None, Verdict.ERROR, "no seed gave a measurement")
-    interval = confidence_interval(numbers, criterion.statistic, possible)
+    try:
+        interval = confidence_interval(numbers, criterion.statistic, possible)
+    except ValueError as error:
+        return Judgement(criterion, numbers, None, Verdict.ERROR, f"{criterion.number}: {error}")
     if criterion.relation == "at most":
         right, wrong = interval.high <= criterion.threshold, interval.low > criterion.threshold
     else:

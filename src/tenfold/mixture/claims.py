@@ -62,9 +62,9 @@ CLAIMS: tuple[Claim, ...] = (
             Criterion("variance_ratio", "at most", 1.0, statistic="geometric mean"),
         ),
         descriptions={
-            "z2_quantile": "mean square deviation from the exact gradient in standard errors, quantile",
-            "z2_responsibility": "the same deviation, responsibility",
-            "z2_drawn_component": "the same deviation, drawn component",
+            "z2_quantile": "mean square deviation in standard errors, quantile",
+            "z2_responsibility": "mean square deviation in standard errors, responsibility",
+            "z2_drawn_component": "mean square deviation in standard errors, drawn component",
             "variance_ratio": "variance of the average over the variance of the drawn component",
         },
         ranges=dict.fromkeys(("z2_quantile", "z2_responsibility", "z2_drawn_component"), NOT_NEGATIVE),
@@ -91,7 +91,7 @@ CLAIMS: tuple[Claim, ...] = (
         ),
         units={"bias_quantile": "of the gradient"},
         descriptions={
-            "z2_quantile": "mean square deviation from the exact gradient in standard errors, quantile",
+            "z2_quantile": "mean square deviation in standard errors, quantile",
             "bias_quantile": "deviation from the exact gradient, quantile (Monte Carlo error)",
             "bias_gumbel_softmax": "deviation from the exact gradient, Gumbel-softmax at temperature 0.5",
         },
@@ -160,6 +160,7 @@ CLAIMS: tuple[Claim, ...] = (
             "gap_8": "gap of the bound to the evidence, eight components",
             "gain": "what eight components close of the gap",
         },
+        ranges={"gap_1": NOT_NEGATIVE, "gap_8": NOT_NEGATIVE},
         limits="A target in two dimensions whose modes overlap slightly; random starts of the components.",
     ),
     Claim(
