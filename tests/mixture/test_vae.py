@@ -249,7 +249,7 @@ def test_folder_of_another_class_is_refused(tmp_path):
         ({"num_features": 0}, "num_features=0"),
         ({"num_features": 4, "latent_dim": 0}, "latent_dim=0"),
         ({"num_features": 4, "num_components": -1}, "num_components=-1"),
-        ({"num_features": 4, "hidden": [8, 0]}, "hidden[1]=0"),
+        ({"num_features": 4, "hidden": [8, 0]}, r"hidden\[1\]=0"),
         ({"num_features": 4, "likelihood": "poisson"}, "'poisson' is not one of 'bernoulli', 'gaussian'"),
         ({"num_features": 4, "image_shape": [2, 3]}, r"image_shape=\(2, 3\) holds 6 values, num_features=4"),
         ({"num_features": 4, "names": ["a"]}, "names has 1 entries, num_features=4"),

@@ -7,21 +7,23 @@ every lambda that does not depend on the samples it multiplies. The variance of 
 
 .. math:: V(\lambda) = V_S + 2\lambda\,C(S, P - S) + \lambda^2\,V(P - S), \qquad \lambda^* = -C(S, P - S) / V(P - S),
 
-is estimated on one half of the samples and used on the other, and the other way round. The baseline ``b`` of a score is
-the mean of the other samples; where scores serve to choose a weight it is taken from their own half, so that no weight
-depends on the samples that it multiplies.
+rests on points in the gap that a few samples rarely contain, so a variance estimated from them is too small just when it
+matters. It is therefore taken at 64 further points that are placed on purpose, gaps and rare modes included, and weighted
+by the density (module ``probes``); ``f`` is evaluated there once more. No sample takes part in lambda. The baseline ``b``
+of a score is the mean of the other samples, which adds ``(C(f, r)^2 + V(f) V(r)) / (n - 1)`` to ``V_S``.
 
-Where modes are far apart ``V(P)`` rests on samples in the gap that a half rarely contains, so its estimate is too small
-just when it matters. The weight is therefore capped by a measure of overlap that errs to the safe side. With the
-Laplacian ``L = diag(E r) - E r r^T`` of the responsibilities and ``u_k = d pi / d a_k``, the sum of ``u_k^T L^+ u_k``
-over ``k`` is the effective resistance of the gaps to the mass that the logits move, and
+The probes lie on straight lines, but in D > 2 dimensions the quantile transform moves mass one dimension after the other,
+off these lines. There the weight is also capped by a measure of overlap. With the Laplacian ``L = diag(E r) - E r r^T``
+of the responsibilities and ``u_k = d pi / d a_k``, the sum of ``u_k^T L^+ u_k`` over ``k`` is the effective resistance of
+the gaps to the mass that the logits move, and
 
 .. math:: \beta = \sum_k \pi_k (1 - \pi_k) \Big/ \sum_k u_k^T L^+ u_k
 
-is 1 for equal components and ``E[r_1 r_2] / (pi_1 pi_2)`` for two. The weights ``pi`` in
-it are exact, so that samples which miss the gap, or a whole mode, lower it. By quadrature for two modes of equal weight
-2 to 10 deviations apart and f = x, cos x, sin x, a weight of ``CAP * beta`` or less never costs more than 10 % over the
-better of the two estimators where the sampled variance cannot be trusted (6 deviations and more).
+is 1 for equal components and ``E[r_1 r_2] / (pi_1 pi_2)`` for two; lambda is at most ``CAP * beta``.
+
+Ratio of the combined variance to that of the better part, in one dimension, by quadrature: two modes 0.5 to 10 deviations
+apart, weights 0.5 to 0.99, f = x, cos x, x^2, x^3, sigmoid 5x, sin 3x, and a bump in the gap: at most 1.01 in all of 252
+settings for 16, 64 and 1000 samples, 0.7 in the geometric mean.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from torch import Tensor
 
 from tenfold.mixture import quantile
 from tenfold.mixture.pathwise import Estimator, first_derivative_only, move_with_parameters, torch_gradients
+from tenfold.mixture.probes import place_probes
 
 CAP = 6.0
 
@@ -50,8 +53,8 @@ def combined_expectation(
     """Mean of ``f`` over the samples ``x``, with the combined gradient for the logits (``GaussianMixture.expectation``)."""
     batch = logits.shape[:-1]
     samples = x.shape[: x.dim() - 1 - len(batch)].numel()
-    if samples < 4:
-        raise ValueError(f"sample_shape holds {samples} samples; at least 4 are needed, 2 for each half")
+    if samples < 2:
+        raise ValueError(f"sample_shape holds {samples} samples; at least 2 are needed, for the baseline of the score")
     moved = move_with_parameters(x.detach(), logits.detach(), loc, scale, estimator)
     wanted = torch.is_grad_enabled() and logits.requires_grad
     if wanted and not moved.requires_grad:
@@ -70,23 +73,21 @@ def combined_expectation(
     if values.requires_grad:
         (gradient,) = torch.autograd.grad(values.sum(), moved, retain_graph=True, allow_unused=True)
         slope = slope if gradient is None else gradient
+    rows = batch.numel()
     with torch.no_grad():
-        rows = batch.numel()
         flat = (
             logits.reshape(rows, *logits.shape[-1:]),
             loc.reshape(rows, *loc.shape[-2:]),
             scale.reshape(rows, *scale.shape[len(batch) :]),
         )
-        pathwise, score, responsibility = logits_gradients(
+        pathwise, score, _ = logits_gradients(
             values.detach().reshape(samples, rows),
             slope.reshape(samples, rows, x.shape[-1]),
             x.reshape(samples, rows, x.shape[-1]),
             *flat,
         )
-        pi = torch.softmax(flat[0], -1)
-        gradient = _cross_fitted(values.reshape(samples, rows), pathwise, score, responsibility, pi).reshape(
-            logits.shape
-        )
+    weight = pathwise_weight(f, batch, *flat, samples)
+    gradient = (weight * pathwise + (1 - weight) * score).mean(0).reshape(logits.shape)
     combined: Tensor = _AttachLogitsGradient.apply(mean, logits, gradient)
     return combined
 
@@ -125,55 +126,68 @@ def score_gradients(
     return (values - baseline).unsqueeze(-1) * (responsibility - pi)
 
 
-def _cross_fitted(
-    values: Float[Tensor, "S B"],
-    pathwise: Float[Tensor, "S B K"],
-    score: Float[Tensor, "S B K"],
-    responsibility: Float[Tensor, "S B K"],
-    pi: Float[Tensor, "B K"],
-) -> Float[Tensor, "B K"]:
-    """Mean of the combination, each half weighted by the lambda of the other half."""
-    half = pathwise.shape[0] // 2
-    parts = [slice(None, half), slice(half, None)]
-    total = torch.zeros_like(pathwise[0])
-    for part, other in (parts, parts[::-1]):
-        own_score = score_gradients(values[other], responsibility[other], pi)
-        weight = pathwise_weight(pathwise[other], own_score, responsibility[other], pi)
-        total += (weight * pathwise[part] + (1 - weight) * score[part]).sum(0)
-    return total / pathwise.shape[0]
-
-
 def pathwise_weight(
-    pathwise: Float[Tensor, "S B K"],
-    score: Float[Tensor, "S B K"],
-    responsibility: Float[Tensor, "S B K"],
-    pi: Float[Tensor, "B K"],
+    f: Callable[[Tensor], Tensor],
+    batch: torch.Size,
+    logits: Float[Tensor, "B K"],
+    loc: Float[Tensor, "B K D"],
+    scale: Float[Tensor, "..."],
+    samples: int,
 ) -> Float[Tensor, "B 1"]:
-    """The lambda of least variance, between 0 and 1 and at most ``CAP`` times the overlap of the modes.
+    """The lambda of least variance between 0 and 1 for ``samples`` samples, from the probes alone.
 
-    0 where no sample has a pathwise gradient: ``f`` is detached, or a step function whose derivative misses its jumps.
+    0 where no probe has a pathwise gradient: ``f`` is detached, or a step function whose derivative misses its jumps.
     """
-    difference = pathwise - score
-    centred = difference - difference.mean(0)
-    covariance = ((score - score.mean(0)) * centred).sum((0, -1))
-    variance = centred.square().sum((0, -1))
-    weight = torch.where(variance > 0, -covariance / variance, 0.5)
-    weight = torch.where((pathwise != 0).any(0).any(-1), weight, 0.0)
-    return torch.minimum(weight, CAP * overlap(responsibility, pi)).clamp(0.0, 1.0).unsqueeze(-1)
+    given, (_, components, dims) = loc.dtype, loc.shape
+    if components == 1 or loc.numel() == 0:
+        return torch.zeros_like(logits[:, :1])
+    working = torch.promote_types(given, torch.float32)
+    theta = [t.detach().to(working) for t in (logits, loc, scale)]
+    y, w = place_probes(*theta)
+    with torch.enable_grad():
+        points = y.to(given).reshape(len(y), *batch, dims).requires_grad_()
+        values = f(points)
+        slope = torch.zeros_like(points)
+        if values.requires_grad:
+            (found,) = torch.autograd.grad(values.sum(), points, allow_unused=True)
+            slope = slope if found is None else found
+    value, slope = values.detach().to(working).reshape(w.shape), slope.to(working).reshape(y.shape)
+    # f may be infinite, or no number, where the mixture has hardly any density
+    known = value.isfinite() & slope.isfinite().all(-1)
+    value, slope = torch.where(known, value, 0.0), torch.where(known.unsqueeze(-1), slope, 0.0)
+    w = torch.where(known, w, 0.0)
+    w = w / w.sum(0).clamp(min=torch.finfo(working).tiny)
+    pi = torch.softmax(theta[0], -1)
+    pathwise, _, responsibility = logits_gradients(value, slope, y, *theta)
+    deviation, excess = value - (w * value).sum(0), responsibility - pi
+    score, w = deviation.unsqueeze(-1) * excess, w.unsqueeze(-1)
+    mean = (w * score).sum(0)
+    spread = (w * deviation.unsqueeze(-1).square()).sum((0, -1)) * (w * excess.square()).sum((0, -1))
+    of_baseline = (mean.square().sum(-1) + spread) / (samples - 1)
+    difference = score - pathwise
+    centred = difference - (w * difference).sum(0)
+    covariance = (w * (score - mean) * centred).sum((0, -1)) + of_baseline
+    weight = covariance / ((w * centred.square()).sum((0, -1)) + of_baseline)
+    if dims > 2:
+        weight = torch.minimum(weight, CAP * overlap(responsibility, pi, w))
+    usable = (pathwise != 0).any(0).any(-1) & weight.isfinite()
+    return torch.where(usable, weight, 0.0).clamp(0.0, 1.0).unsqueeze(-1).to(given)
 
 
-def overlap(responsibility: Float[Tensor, "S B K"], pi: Float[Tensor, "B K"]) -> Float[Tensor, "B"]:
+def overlap(
+    responsibility: Float[Tensor, "S B K"], pi: Float[Tensor, "B K"], weight: Float[Tensor, "S B 1"]
+) -> Float[Tensor, "B"]:
     """``beta`` of the module: 1 where the components coincide, towards 0 where mass must cross empty gaps.
 
-    The mass to be moved is that of the exact weights ``pi``: a mode that these samples miss altogether is far away.
+    The points have the weights ``weight``, which sum to one; the mass to be moved is that of the exact ``pi``.
 
     >>> coincide = torch.full((10, 1, 2), 0.5)
-    >>> overlap(coincide, torch.full((1, 2), 0.5))
+    >>> overlap(coincide, torch.full((1, 2), 0.5), torch.full((10, 1, 1), 0.1))
     tensor([1.])
     """
     precise = torch.float32 if responsibility.device.type == "mps" else torch.float64
-    r, pi = responsibility.to(precise), pi.to(precise)
-    laplacian = torch.diag_embed(r.mean(0)) - torch.einsum("sbk,sbj->bkj", r, r) / r.shape[0]
+    r, pi, weighted = responsibility.to(precise), pi.to(precise), (weight * responsibility).to(precise)
+    laplacian = torch.diag_embed(weighted.sum(0)) - torch.einsum("sbk,sbj->bkj", weighted, r)
     moved = torch.diag_embed(pi) - pi.unsqueeze(-1) * pi.unsqueeze(-2)  # row k: u_k; symmetric, its rows sum to zero
     # The constant vector spans the null space of L for connected components; the ridge keeps empty gaps finite.
     eps = torch.finfo(r.dtype).eps
