@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from tenfold.numerics import kernel
-from tenfold.numerics.rank_update import padded
+from tenfold.numerics import kernel, padded
 from tenfold.numerics.row_products import accumulate_four, four_adds, four_dots, four_products, gather_four, weigh_row
 
 

@@ -1,6 +1,7 @@
 """Compiled kernels: their decorator, and the vectorising scalar functions to use inside them."""
 
 from tenfold.numerics.compiled import FAST, inlined, kernel
+from tenfold.numerics.definite_systems import solve_definite
 from tenfold.numerics.elementary import (
     exp32,
     exp64,
@@ -29,12 +30,11 @@ from tenfold.numerics.normal_tails import (
     ndtr32,
     ndtr64,
 )
-from tenfold.numerics.rank_update import cholesky, cholesky_solve, padded, rank_update
+from tenfold.numerics.rank_update import rank_update
+from tenfold.numerics.vectors import padded
 
 __all__ = [
     "FAST",
-    "cholesky",
-    "cholesky_solve",
     "erfcx32",
     "erfcx64",
     "exp32",
@@ -61,6 +61,7 @@ __all__ = [
     "sigmoid64",
     "softplus32",
     "softplus64",
+    "solve_definite",
     "tanh32",
     "tanh64",
 ]

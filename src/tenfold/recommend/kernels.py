@@ -17,9 +17,9 @@ Confidence and preference arrive as one signed number an entry: ``c`` where the 
 
 import numpy as np
 
-from tenfold.numerics import kernel
-from tenfold.numerics.rank_update import cholesky, cholesky_solve, rank_update
+from tenfold.numerics import kernel, rank_update, solve_definite
 from tenfold.numerics.row_products import accumulate_four, four_adds, four_dots, four_products, gather_four, weigh_row
+from tenfold.numerics.vectors import BYTES
 
 BLOCK = 6144  # numbers of a gathered block: two of them stay in the first-level cache
 
@@ -50,7 +50,8 @@ def direct_rows(order, indptr, indices, confidence, base, table, diagonal, shift
     block = max(8, BLOCK // padded_width)
     dtype = table.dtype
     weighted, plain = np.empty((block, padded_width), dtype), np.empty((block, padded_width), dtype)
-    matrix, solution = np.empty((padded_width, padded_width), dtype), np.empty(padded_width, dtype)
+    matrix = np.empty((padded_width, padded_width), dtype)
+    solution, forward = np.empty(padded_width, dtype), np.empty(padded_width, dtype)
     zero = dtype.type(0)
     for row in order:
         matrix[:] = 0
@@ -67,9 +68,8 @@ def direct_rows(order, indptr, indices, confidence, base, table, diagonal, shift
         rank_update(weighted, plain, count, matrix)
         for j in range(padded_width):
             matrix[j, j] += diagonal[j] + shift[row] if j < width else 1
-        if not cholesky(matrix):
+        if not solve_definite(matrix, solution, forward):
             return row
-        cholesky_solve(matrix, solution)
         out[row] = solution
     return -1
 
@@ -86,14 +86,14 @@ def dual_rows(order, indptr, indices, confidence, base, table, diagonal, shift, 
     padded_width = table.shape[1]
     dtype = table.dtype
     one = dtype.type(1)
-    lanes = 32 // table.itemsize
+    lanes = BYTES // table.itemsize
     longest = 0
     for row in order:
         longest = max(longest, indptr[row + 1] - indptr[row])
     longest = (longest + lanes - 1) // lanes * lanes
     columns = np.empty(padded_width * longest, dtype)
     gram = np.empty(longest * longest, dtype)
-    roots, right = np.empty(padded_width, dtype), np.empty(longest, dtype)
+    roots, right, forward = np.empty(padded_width, dtype), np.empty(longest, dtype), np.empty(longest, dtype)
     for row in order:
         start, count = indptr[row], indptr[row + 1] - indptr[row]
         solution = out[row]
@@ -118,9 +118,8 @@ def dual_rows(order, indptr, indices, confidence, base, table, diagonal, shift, 
         rank_update(transposed, transposed, padded_width, square)
         for t in range(padded_count):
             square[t, t] += one
-        if not cholesky(square):
+        if not solve_definite(square, right[:padded_count], forward[:padded_count]):
             return row
-        cholesky_solve(square, right[:padded_count])
         for j in range(padded_width):
             total = dtype.type(0)
             for t in range(padded_count):
@@ -266,7 +265,8 @@ def subspace_rows(order, indptr, indices, confidence, base, table, diagonal, shi
         longest = max(longest, indptr[row + 1] - indptr[row])
     products, weights = np.empty(longest, dtype), np.empty(longest, dtype)
     plain, weighted = np.empty((longest, block), dtype), np.empty((longest, block), dtype)
-    matrix, change = np.empty((block, block), dtype), np.empty(block, dtype)
+    matrix = np.empty((block, block), dtype)
+    change, forward = np.empty(block, dtype), np.empty(block, dtype)
     for row in order:
         start, count = indptr[row], indptr[row + 1] - indptr[row]
         x = out[row]
@@ -293,9 +293,8 @@ def subspace_rows(order, indptr, indices, confidence, base, table, diagonal, shi
             rank_update(weighted, plain, count, matrix)
             for j in range(block):
                 matrix[j, j] += diagonal[first + j] + shift[row] if first + j < width else one
-            if not cholesky(matrix):
+            if not solve_definite(matrix, change, forward):
                 return row
-            cholesky_solve(matrix, change)
             for j in range(first, last):
                 x[j] += change[j - first]
             for t in range(count):
@@ -309,7 +308,7 @@ def loss_rows(start, stop, indptr, indices, confidence, left, right):
     observed = 0.0
     squares = 0.0
     width = left.shape[1]
-    whole = width % (32 // left.itemsize) == 0  # vectors; other widths go row by row
+    whole = width % (BYTES // left.itemsize) == 0  # vectors; other widths go row by row
     scores = np.empty(4)
     for row in range(start, stop):
         factors = left[row]

@@ -230,9 +230,10 @@ def _nanoseconds(lengths: Int[np.ndarray, " rows"], k: int, method: int) -> Floa
     """Time for rows of so many entries, about: fitted once; it steers choices and balance, never results of one method."""
     n = lengths.astype(np.float64)
     if method == DIRECT:
-        return 200 + n * (k * k / 40 + k / 4) + k**3 / 60 + k * k / 3
+        return 300 + n * (k * k / 200 + k / 8) + k**3 / 400 + 8 * k
     if method == DUAL:
-        return 200 + n * n * (k / 40) + n**3 / 60 + n * n / 3 + 2 * n * k
+        m = np.ceil(n / 16) * 16
+        return 300 + m * m * (k / 180) + m**3 / 400 + m * k / 1.8
     if method == SUBSPACE:
-        return 500 + n * k * (WIDTH / 40 + 1) + k * WIDTH * WIDTH / 60
-    return 500 + (STEPS + 2) * n * k / 10
+        return 500 + n * k * (WIDTH / 200 + 0.5) + k * WIDTH * WIDTH / 200
+    return 150 + n * (2 + (STEPS + 2) * k / 20)
