@@ -32,8 +32,9 @@ def place(tmp_path_factory):
     plays.write_parquet(folder / "plays.parquet")
     plays.with_columns(pl.Series("number", users), pl.Series("code", songs)).write_csv(folder / "numbers.csv")
     (folder / "new.csv").write_text(
-        "listener,song,plays\nzoe,song 3,5\nzoe,song 9,2\nzoe,unknown song,1\nu01,song 2,1\n"
+        "listener,song,plays\nzoe,song 3,5\nzoe,song 9,2\nzoe,unknown song,1\nu01,song 2,1\nbob,unknown song,1\n"
     )
+    (folder / "columns.csv").write_text("a,b\n1,2\n")
     (folder / "odd.csv").write_text("listener,song,plays\nann,song 3,5\nann,song 9,many\n")
     (folder / "ids.txt").write_text("u03\n\nu07\n")
     (folder / "wrong.txt").write_text("u03\nnobody\n")
@@ -143,7 +144,13 @@ def test_recommend_agrees_with_the_model_in_python(tenfold, place, tmp_path):
 def test_recommend_folds_in_users_that_only_the_events_know(tenfold, place, tmp_path):
     code, out, err = tenfold("recommend", "model", "new.csv", "-n", "3", "-o", tmp_path / "r.csv", "--json")
     assert code == 0, err
-    assert json.loads(out) == {"out": str(tmp_path / "r.csv"), "users": 91, "rows": 273, "new items left out": 1}
+    assert json.loads(out) == {
+        "out": str(tmp_path / "r.csv"),
+        "users": 92,
+        "users without a list": 1,
+        "rows": 273,
+        "new items left out": 1,
+    }
     found = pl.read_csv(tmp_path / "r.csv").filter(pl.col("user") == "zoe")["item"].to_list()
     assert not {"song 3", "song 9"} & set(found)
     model = ImplicitALS.from_pretrained(place / "model")
@@ -189,6 +196,42 @@ def test_explain_adds_up_to_the_score(tenfold):
     assert rows[-1]["item"] == "score"
     assert sum(row["contribution"] for row in rows[:-1]) == pytest.approx(rows[-1]["contribution"], rel=1e-9)
     assert tenfold("explain", "model", "new.csv", "-u", "zoe", "--item", "song 5")[0] == 0  # a newcomer
+
+
+def test_a_user_without_items_of_the_model_is_counted_and_has_nothing_to_explain(tenfold, tmp_path):
+    (tmp_path / "ids").write_text("bob\nu03\n")
+    code, out, err = tenfold("recommend", "model", "new.csv", "--users", tmp_path / "ids", "-o", tmp_path / "r.csv")
+    assert code == 0, err
+    assert out.splitlines()[2].split() == ["users", "without", "a", "list", "1"]
+    assert set(pl.read_csv(tmp_path / "r.csv")["user"]) == {"u03"}
+    code, _, err = tenfold("explain", "model", "new.csv", "-u", "bob", "--item", "song 5")
+    assert code == 2
+    assert "user 'bob' has no item of the model: there is nothing to explain" in err
+
+
+def test_users_who_come_after_the_cut_are_left_out_and_counted(tenfold, tmp_path):
+    lines = [f"old{u},song {s},{s}" for u in range(8) for s in range(9)] + [f"new,song {s},99" for s in range(5)]
+    (tmp_path / "dated.csv").write_text("\n".join(["user,song,time", *lines, "old1,song 10,99"]) + "\n")
+    words = ("evaluate", tmp_path / "dated.csv", "--split", "time", "--fraction", "0.08", "-k", "2", "--threads", "1")
+    code, out, err = tenfold(*words, "--metrics", "mpr", "--json")
+    assert code == 0, err
+    assert "1 users have nothing in the part to train on; they are left out" in err
+    assert [row["model"] for row in json.loads(out)] == ["ImplicitALS", "item neighbourhood", "popularity"]
+
+
+def test_odd_ids_come_back_as_they_were(tenfold, tmp_path):
+    users = ['zoë, "the" 1', "日本", "007", "7", " x"]
+    plays = pl.DataFrame({"user": users * 2, "item": [2**53 + 1] * 5 + [2**63 - 1] * 2 + [2**53] * 3})
+    plays.write_csv(tmp_path / "odd.csv")
+    assert tenfold("fit", tmp_path / "odd.csv", "-o", tmp_path / "m", "-k", "2", "--threads", "1")[0] == 0
+    model = ImplicitALS.from_pretrained(tmp_path / "m")
+    assert set(model.user_ids_) == {name.strip() for name in users}
+    assert model.item_ids_.tolist() == sorted(map(str, (2**53, 2**53 + 1, 2**63 - 1)))
+    assert tenfold("recommend", tmp_path / "m", tmp_path / "odd.csv", "-o", tmp_path / "r.csv")[0] == 0
+    found = pl.read_csv(tmp_path / "r.csv", schema_overrides={"user": pl.String, "item": pl.String})
+    assert found.select("user", "item").rows() == [
+        ("007", str(2**63 - 1)), ("7", str(2**63 - 1)), ("x", str(2**63 - 1)), (users[0], str(2**53)), ("日本", str(2**53))
+    ]  # fmt: skip
 
 
 def test_tune_goes_on_where_it_stopped_and_finds_the_same(tenfold, tmp_path):
@@ -260,6 +303,8 @@ def test_tune_goes_on_where_it_stopped_and_finds_the_same(tenfold, tmp_path):
         ("similar model nothing", "item 'nothing' is not among the 60 known items"),
         ("explain model plays.csv -u nobody --item x", "user 'nobody' is not among"),
         ("explain model plays.csv -u u04 --item x", "item 'x' is not among"),
+        ("fit .", "this is a folder; a file is needed"),
+        ("fit columns.csv", "name it (user=..., or --user-column): the columns are a, b"),
     ],
 )
 def test_bad_input_is_one_line_and_nothing_is_written(tenfold, place, words, message):

@@ -107,5 +107,9 @@ class Audience:
 
     def explain(self, row: int, item: int) -> tuple[float, list[tuple[int, float]]]:
         """The score of an item for the user of a row of the events, and (item, contribution) of each of the user's items."""
+        if not self.matrix[[row]].nnz:
+            raise InputError(
+                f"user {self.event_users[row].item()!r} has no item of the model: there is nothing to explain"
+            )
         found = self.model.explain(0, item, self.matrix[[row]])
         return found.total, [(int(i), float(c)) for i, c in zip(found.items, found.contributions, strict=True)]

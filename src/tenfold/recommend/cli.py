@@ -132,6 +132,7 @@ def evaluate(
     """Hold events out, fit on the rest, and judge the model beside item neighbourhoods and popularity, in one table."""
     from tenfold.console.progress import progress
     from tenfold.console.tables import show_table
+    from tenfold.console.terminal import remark
     from tenfold.recommend.evaluation import baselines, judge, metric_names
     from tenfold.runtime import set_threads
 
@@ -139,6 +140,8 @@ def evaluate(
     names, lengths = metric_names(metrics)
     model = settings.model(random_state=seed, n_jobs=threads, **dataclasses.asdict(searched))
     trial = held_out.trial(columns.read(data), seed)
+    if trial.cold:
+        remark(f"{trial.cold} users have nothing in the part to train on; they are left out")
     rows = []
     with progress("fitting and judging", settings.iterations + 3) as display:
 
@@ -256,7 +259,8 @@ def recommend(
 ) -> None:
     """Write each user's best items, one a row, best first; streams, whatever the number of users.
 
-    Without DATA users may get items again that they had: the model does not keep them.
+    Without DATA users may get items again that they had: the model does not keep them. Users who liked nothing, or had
+    everything, have no list: no row is written, and they are counted.
     """
     from tenfold.console.progress import progress
     from tenfold.console.tables import show_record
@@ -276,8 +280,14 @@ def recommend(
         refresh=fold_in,
     )
     total = len(audience.everyone) if users is None else None
-    served = 0
+    served = empty = 0
     with progress("recommending", total) as display:
+
+        def lists(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            nonlocal empty
+            found, scores = audience.lists(ids, number, exclude_seen=not seen)
+            empty += int((found[:, 0] < 0).sum())
+            return found, scores
 
         def blocks() -> Iterator[np.ndarray]:
             nonlocal served
@@ -291,12 +301,16 @@ def recommend(
                 served += len(ids)
                 display.advance(len(ids))
 
-        rows = write_recommendations(
-            out, blocks(), lambda ids: audience.lists(ids, number, exclude_seen=not seen), item_ids
-        )
+        rows = write_recommendations(out, blocks(), lists, item_ids)
     show_record(
         f"Recommendations in {out}",
-        {"out": str(out), "users": served, "rows": rows, "new items left out": audience.unknown_items},
+        {
+            "out": str(out),
+            "users": served,
+            "users without a list": empty,
+            "rows": rows,
+            "new items left out": audience.unknown_items,
+        },
         json=json,
     )
 

@@ -87,6 +87,8 @@ def read_interactions(
             return _from_frame(frame, asked, file)
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
             raise InputError(f"this Parquet file is damaged ({str(error).splitlines()[0][:200]})", path=file) from error
+    if file.is_dir():
+        raise InputError("this is a folder; a file is needed (a folder of .parquet files with engine ray)", path=file)
     raise InputError(
         f"{file.suffix or 'no suffix'} is no kind of table for interactions; known are .csv, .tsv (.gz), .parquet",
         path=file,
@@ -157,7 +159,8 @@ def find_columns(names: list[str], asked: dict[str, str | None], path: Path | No
             roles[role] = guess
         elif role in ("user", "item"):
             raise InputError(
-                f"no column has a usual name for the {role}; name it ({role}=...): the columns are {listed}", path=path
+                f"no column has a usual name for the {role}; name it ({role}=..., or --{role}-column): the columns are {listed}",
+                path=path,
             )
     if len(set(roles.values())) < len(roles):
         shown = ", ".join(f"{role}={name!r}" for role, name in roles.items())

@@ -15,6 +15,7 @@ from scipy import sparse
 
 from tenfold.recommend.baselines import ItemCosine, Popularity
 from tenfold.recommend.interactions import Interactions
+from tenfold.recommend.matrices import canonical_matrix
 from tenfold.recommend.metrics import RankingMetrics, Scores, ranking_metrics
 
 SPLITS = ("hold-out", "leave-one-out", "time", "users")
@@ -28,12 +29,14 @@ class Trial(NamedTuple):
         shown: (judged users, items): what a model is told of the judged users, left out of their rankings.
         test: (judged users, items): what is to be found.
         new_users: Whether the judged users are others than those of ``train``.
+        cold: How many users of whom nothing is known in ``train`` were taken out of ``test``: there is nothing to judge.
     """
 
     train: sparse.csr_array
     shown: sparse.csr_array
     test: sparse.csr_array
     new_users: bool
+    cold: int = 0
 
 
 def make_trial(
@@ -75,9 +78,12 @@ def make_trial(
         raise ValueError(f"split={split!r} is not one of {', '.join(SPLITS)}")
     if not parts.train.nnz:
         raise ValueError(f"the split {split!r} leaves nothing to train on")
+    known, asked = (np.diff(matrix.indptr) > 0 for matrix in parts)
+    if (asked & ~known).any():
+        parts = parts._replace(test=canonical_matrix(parts.test.multiply(known[:, None]), "test"))
     if not parts.test.nnz:
         raise ValueError(f"the split {split!r} leaves nothing to find: no user has an item to spare")
-    return Trial(parts.train, parts.train, parts.test, new_users=False)
+    return Trial(parts.train, parts.train, parts.test, new_users=False, cold=int((asked & ~known).sum()))
 
 
 def scores_of(model: Any, trial: Trial) -> Scores:
