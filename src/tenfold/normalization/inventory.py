@@ -10,22 +10,12 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
+from tenfold.normalization.cross_process import CrossProcessBatchNorm
+from tenfold.normalization.frozen import FrozenBatchNorm
+from tenfold.normalization.ghost import GhostBatchNorm
 from tenfold.normalization.moments import PooledMoments
+from tenfold.normalization.renorm import BatchRenorm
 
-
-def _room(home, name):  # TEMPORARY
-    import importlib
-
-    try:
-        return getattr(importlib.import_module("tenfold.normalization." + home), name)
-    except ModuleNotFoundError:
-        return type(name, (nn.Module,), {})
-
-
-CrossProcessBatchNorm = _room("cross_process", "CrossProcessBatchNorm")
-FrozenBatchNorm = _room("frozen", "FrozenBatchNorm")
-GhostBatchNorm = _room("ghost", "GhostBatchNorm")
-BatchRenorm = _room("renorm", "BatchRenorm")
 KINDS: Mapping[str, tuple[type[nn.Module], ...]] = {
     "frozen": (FrozenBatchNorm,),
     "renorm": (BatchRenorm,),

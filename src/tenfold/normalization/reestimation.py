@@ -221,6 +221,18 @@ class _Pooling:
         return [sum(column) for column in zip(*gathered_numbers(numbers, self.group), strict=True)]
 
 
+def moments_in_turn(
+    model: nn.Module, layers: dict[str, nn.Module], data: Feeding
+) -> tuple[dict[str, PooledMoments], Counter[str]]:
+    """Moments of all data by layer, and its number of calls, in the order of the forward pass; this process alone.
+
+    Layers before the one that is measured normalise by their own moments, with the biased variance.
+    """
+    alone = _Pooling(None, list(layers))
+    alone.active = False
+    return _measure_in_turn(model, layers, data, alone)
+
+
 def _measure_in_turn(
     model: nn.Module, layers: dict[str, nn.Module], data: Feeding, pooling: _Pooling
 ) -> tuple[dict[str, PooledMoments], Counter[str]]:

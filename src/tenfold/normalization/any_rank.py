@@ -1,0 +1,146 @@
+"""Batch normalization of inputs of any rank, channels second: what the variants of it share."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from tenfold.normalization.activations import Activation, activated, check_activation
+from tenfold.normalization.statistics import (
+    Moments,
+    OnSingle,
+    RunningVariance,
+    check_settings,
+    masked_moments,
+    normalized,
+    refuse_single,
+    update_running,
+    validity,
+)
+
+Layer = TypeVar("Layer", bound="AnyRankBatchNorm")
+
+
+class AnyRankBatchNorm(nn.modules.batchnorm._BatchNorm):
+    """Parameters and buffers of ``torch.nn.BatchNorm*d`` under the same names, for inputs (N, C) and (N, C, ...)."""
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        activation: Activation | None = None,
+        on_single: OnSingle = "error",
+        running_variance: RunningVariance = "unbiased",
+    ) -> None:
+        if num_features < 1:
+            raise ValueError(f"num_features={num_features} must be 1 or more")
+        check_settings(eps, momentum, on_single, running_variance)
+        check_activation(activation)
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device=device, dtype=dtype)
+        self.activation: Activation | None = activation
+        self.on_single: OnSingle = on_single
+        self.running_variance: RunningVariance = running_variance
+
+    @classmethod
+    def from_keras(
+        cls: type[Layer], num_features: int, *, momentum: float = 0.99, epsilon: float = 1e-3, **options: Any
+    ) -> Layer:
+        """The layer with Keras's conventions: its momentum is the weight of the old statistics, its variance biased.
+
+        Args:
+            num_features: Channels.
+            momentum: Keras's; 0.99 there is 0.01 here.
+            epsilon: Added to the variance.
+            **options: Further arguments of the layer.
+        """
+        return cls(num_features, epsilon, 1.0 - momentum, **{"running_variance": "biased", **options})
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        if input.dim() < 2:
+            raise ValueError(f"input has shape {tuple(input.shape)}; give (batch, channels, ...)")
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch channels *positions"],
+        add: Float[Tensor, "batch channels *positions"] | None = None,
+        *,
+        mask: Bool[Tensor, "batch *valid"] | None = None,
+        lengths: Int[Tensor, " batch"] | None = None,
+    ) -> Float[Tensor, "batch channels *positions"]:
+        """Normalize, add, activate.
+
+        Args:
+            x: Input (N, C, ...).
+            add: Added before the activation, as in a residual block.
+            mask: True at valid positions, (N, ...) without channels, or (N, L). Padding enters no statistic, whatever it
+                holds; the output and the gradient are zero there.
+            lengths: Number of valid positions along the first axis after the channels, instead of a mask.
+
+        Raises:
+            ValueError: A shape does not fit, or a channel has one value in training (``on_single="error"``).
+        """
+        x, valid = self.checked(x, add, mask, lengths)
+        if not self.training:
+            return self.finished(self.by_population_or_batch(x, valid), add, valid)
+        moments = masked_moments(x, valid)
+        mean, variance = self.training_statistics(x, moments)
+        update_running(self, moments.mean, moments.variance, moments.count)
+        return self.finished(self.affine_normalized(x, mean, variance), add, valid)
+
+    def checked(
+        self, x: Tensor, add: Tensor | None, mask: Tensor | None, lengths: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """The input with zeros at padding, and its mask.
+
+        Raises:
+            ValueError: A shape does not fit.
+        """
+        self._check_input_dim(x)
+        if x.shape[1] != self.num_features:
+            raise ValueError(f"input has shape {tuple(x.shape)}; the layer has {self.num_features} channels")
+        if add is not None and add.shape != x.shape:
+            raise ValueError(f"add has shape {tuple(add.shape)}; the input has {tuple(x.shape)}")
+        valid = validity(x, mask, lengths)
+        return (x if valid is None else x.masked_fill(~valid.unsqueeze(1), 0.0)), valid
+
+    def training_statistics(self, x: Tensor, moments: Moments) -> tuple[Tensor, Tensor]:
+        """The statistics of a batch, or the population's where it has one value a channel and the layer may use them.
+
+        Raises:
+            ValueError: One value a channel with ``on_single="error"``.
+        """
+        if moments.count != 1:
+            return moments.mean, moments.variance
+        if self.on_single == "error" or self.running_mean is None or self.running_var is None:
+            refuse_single(self, tuple(x.shape))
+        return self.running_mean.clone(), self.running_var.clone()
+
+    def by_population_or_batch(self, x: Tensor, valid: Tensor | None) -> Tensor:
+        """Evaluation: by the population, or by the batch where none is kept."""
+        if self.running_mean is not None and self.running_var is not None:
+            return self.affine_normalized(x, self.running_mean, self.running_var)
+        moments = masked_moments(x, valid)
+        return self.affine_normalized(x, moments.mean, moments.variance)
+
+    def affine_normalized(self, x: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+        """The input normalized by given statistics, times gamma, plus beta."""
+        return normalized(x, mean, variance, self.weight, self.bias, self.eps)
+
+    def finished(self, y: Tensor, add: Tensor | None, valid: Tensor | None) -> Tensor:
+        """Sum and activation, and zeros at padding."""
+        y = activated(y if add is None else y + add, self.activation)
+        return y if valid is None else y.masked_fill(~valid.unsqueeze(1), 0.0)
+
+    def extra_repr(self) -> str:
+        """Arguments shown by ``print(module)``."""
+        shown = super().extra_repr()
+        return shown if self.activation is None else f"{shown}, activation={self.activation!r}"

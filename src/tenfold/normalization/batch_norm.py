@@ -1,0 +1,135 @@
+"""Batch Normalization (Ioffe & Szegedy 2015), with a sum and the activation that follow it, masks, and named conventions.
+
+In training each channel is normalized over batch and positions,
+
+    y = act((x - mu_c) / sqrt(var_c + eps) * gamma_c + beta_c + add)
+
+with the mean and the biased variance of the mini-batch (algorithm 1); in evaluation with those of the population, which
+training has averaged (algorithm 2).
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from tenfold.normalization.activations import Activation, activated, check_activation
+from tenfold.normalization.any_rank import AnyRankBatchNorm
+from tenfold.normalization.statistics import masked_moments, normalized, refuse_single, update_running
+
+
+def batch_norm(
+    x: Float[Tensor, "batch channels *positions"],
+    running_mean: Float[Tensor, " channels"] | None = None,
+    running_var: Float[Tensor, " channels"] | None = None,
+    weight: Float[Tensor, " channels"] | None = None,
+    bias: Float[Tensor, " channels"] | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+    *,
+    activation: Activation | None = None,
+    add: Float[Tensor, "batch channels *positions"] | None = None,
+) -> Float[Tensor, "batch channels *positions"]:
+    """Batch normalization, an optional sum, and an optional activation; arguments as ``torch.nn.functional.batch_norm``.
+
+    Args:
+        x: Input (N, C, ...), in any memory format; the output has the same.
+        running_mean: Population means; moved in place in training, used in evaluation.
+        running_var: Population variances, likewise; training adds the unbiased variance.
+        weight: gamma, one a channel; None for 1.
+        bias: beta, one a channel; None for 0.
+        training: Normalize by the batch rather than by the population.
+        momentum: Weight of the batch in the population statistics.
+        eps: Added to the variance.
+        activation: ``"relu"``, ``"silu"``, ``"gelu"`` or None.
+        add: Added before the activation, as in a residual block.
+
+    Raises:
+        ValueError: A shape does not fit, statistics are missing in evaluation, or a channel has one value in training.
+
+    Ioffe & Szegedy 2015, Batch Normalization, algorithms 1 and 2.
+
+    >>> batch_norm(torch.tensor([[1.0], [3.0]]), training=True, eps=0.0, activation="relu")
+    tensor([[0.],
+            [1.]])
+    """
+    check_activation(activation)
+    layer = _Statistics(running_mean, running_var, momentum)
+    if training:
+        moments = masked_moments(x)
+        if moments.count == 1:
+            refuse_single(layer, tuple(x.shape))
+        update_running(layer, moments.mean, moments.variance, moments.count)
+        mean, variance = moments.mean, moments.variance
+    elif running_mean is None or running_var is None:
+        raise ValueError("evaluation needs running_mean and running_var; give them, or training=True")
+    else:
+        mean, variance = running_mean, running_var
+    y = normalized(x, mean, variance, weight, bias, eps)
+    return activated(y if add is None else y + add, activation)
+
+
+class _Statistics(nn.Module):
+    """The population statistics of the functional form, as a layer holds them."""
+
+    def __init__(self, running_mean: Tensor | None, running_var: Tensor | None, momentum: float) -> None:
+        super().__init__()
+        self.running_mean = running_mean
+        self.running_var = running_var
+        self.momentum = momentum
+        self.num_batches_tracked = torch.tensor(0)
+
+
+class BatchNorm1d(AnyRankBatchNorm, nn.BatchNorm1d):
+    """``torch.nn.BatchNorm1d`` with activation, sum and masks; its checkpoints load both ways.
+
+        y = act((x - mu_c) / sqrt(var_c + eps) * gamma_c + beta_c + add)
+
+    Args:
+        num_features: Channels C of inputs (N, C) or (N, C, L).
+        eps: Added to the variance.
+        momentum: Weight of the batch in the population statistics; None for their cumulative average.
+        affine: Learn gamma and beta.
+        track_running_stats: Keep population statistics; without, evaluation too normalizes by the batch.
+        activation: ``"relu"``, ``"silu"``, ``"gelu"`` or None.
+        on_single: What to do with one value a channel in training, which has no variance: ``"error"`` as torch.nn, or
+            ``"running"`` to normalize it with the population statistics.
+        running_variance: Which variance of the batch enters the population's: ``"unbiased"`` as torch.nn and the paper,
+            or ``"biased"`` as Keras.
+
+    Raises:
+        ValueError: An argument is out of its range.
+
+    Ioffe & Szegedy 2015, Batch Normalization, section 3.
+
+    >>> BatchNorm1d(8, activation="relu")(torch.randn(4, 8, 5), lengths=torch.tensor([5, 2, 3, 1])).shape
+    torch.Size([4, 8, 5])
+    """
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        nn.BatchNorm1d._check_input_dim(self, input)
+
+
+class BatchNorm2d(AnyRankBatchNorm, nn.BatchNorm2d):
+    """``torch.nn.BatchNorm2d`` with activation, sum and masks: inputs (N, C, H, W), arguments as :class:`BatchNorm1d`.
+
+    >>> x = torch.randn(2, 8, 4, 4)
+    >>> BatchNorm2d(8, activation="relu")(x, add=x).shape
+    torch.Size([2, 8, 4, 4])
+    """
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        nn.BatchNorm2d._check_input_dim(self, input)
+
+
+class BatchNorm3d(AnyRankBatchNorm, nn.BatchNorm3d):
+    """``torch.nn.BatchNorm3d`` with activation, sum and masks: inputs (N, C, D, H, W), arguments as :class:`BatchNorm1d`.
+
+    >>> BatchNorm3d(8)(torch.randn(2, 8, 3, 4, 4)).shape
+    torch.Size([2, 8, 3, 4, 4])
+    """
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        nn.BatchNorm3d._check_input_dim(self, input)
