@@ -4,15 +4,16 @@ import copy
 
 import pytest
 import torch
+from sklearn.datasets import load_digits
+from torch import nn
+
 from tenfold.normalization.batch_norm import BatchNorm1d, BatchNorm2d
+from tenfold.normalization.conversion import convert
 from tenfold.normalization.cross_process import CrossProcessBatchNorm
 from tenfold.normalization.frozen import FrozenBatchNorm
 from tenfold.normalization.ghost import GhostBatchNorm
 from tenfold.normalization.group_norm import GroupNorm
 from tenfold.normalization.renorm import BatchRenorm
-from torch import nn
-
-from tenfold.normalization.conversion import convert
 
 DOUBLE = torch.float64
 
@@ -140,6 +141,29 @@ def test_calibration_batches_may_be_tuples_dictionaries_or_one_tensor():
         torch.testing.assert_close(convert(model, "group", batches).model(x), want)
     limited = convert(model, "group", [(x, 0), (x * 9, 0)], max_samples=20)
     torch.testing.assert_close(limited.model(x), want)
+
+
+def test_calibration_keeps_accuracy_but_does_not_replace_fine_tuning():
+    digits = load_digits()
+    x, y = torch.tensor(digits.images[:, None] / 16, dtype=torch.float32), torch.tensor(digits.target)
+    model = nn.Sequential(
+        nn.Conv2d(1, 32, 3), nn.BatchNorm2d(32), nn.ReLU(), nn.Conv2d(32, 64, 3, 2), nn.BatchNorm2d(64), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10),
+    )  # fmt: skip
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    for _ in range(4):
+        for rows in torch.randperm(1200).split(48):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(x[rows]), y[rows]).backward()
+            optimizer.step()
+
+    def accuracy(net):
+        with torch.no_grad():
+            return (net.eval()(x[1200:]).argmax(1) == y[1200:]).double().mean().item()
+
+    bare = convert(model, "group").model
+    calibrated = convert(model, "group", x[:400].split(100)).model
+    assert accuracy(bare) + 0.03 < accuracy(calibrated) < accuracy(model)
 
 
 def test_groups_that_do_not_divide_name_the_layer():

@@ -244,7 +244,7 @@ def branching(m, x):
 
 def test_model_that_cannot_be_traced_gets_a_clear_answer():
     net = trained(Custom(branching, conv=nn.Conv2d(4, 4, 1), norm=nn.BatchNorm2d(4)))
-    with pytest.raises(ValueError, match=r"cannot be traced by torch.fx \(.*control flow.*\).*give an example"):
+    with pytest.raises(ValueError, match=r"cannot be traced by torch.fx \(.*control flow.*\).*give example data"):
         fold(net)
     x = torch.rand(2, 4, 5, 5, dtype=DOUBLE)
     result = fold(net, x)

@@ -21,13 +21,13 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
-from tenfold.normalization.cross_process import CrossProcessBatchNorm
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from tenfold.normalization.batch_norm import BatchNorm1d, BatchNorm2d, BatchNorm3d
 from tenfold.normalization.batches import Feeding, Forward, unwrapped
 from tenfold.normalization.calibration import calibrated, entering_ranks
+from tenfold.normalization.cross_process import CrossProcessBatchNorm
 from tenfold.normalization.folding import replace_modules
 from tenfold.normalization.frozen import FrozenBatchNorm
 from tenfold.normalization.fusion import fuse_activations
