@@ -23,7 +23,12 @@ def table(errors, sizes=SIZES, **options):
                 failed = value is None
                 cells.append(
                     Cell(
-                        norm, size, seed, "failed" if failed else "trained", value, reason="one value" if failed else ""
+                        norm,
+                        size,
+                        seed,
+                        "failed" if failed else "trained",
+                        value,
+                        reason="one value; more are needed" if failed else "",
                     )
                 )
     return StudyTable(tuple(cells), tuple(errors), sizes, **options)

@@ -101,7 +101,7 @@ def _evidence(table: StudyTable, better: str, worse: str, size: int) -> str:
     text = f"{_percent(mine.center)} error"
     failures = [run.reason for run in table.runs(worse, size) if run.outcome == "failed"]
     if failures:
-        return f"{text} at {size}, where {spelled(worse)} cannot be trained: {failures[0].rstrip('.')}"
+        return f"{text} at {size}, where {spelled(worse)} cannot be trained: {failures[0].split(';')[0].rstrip('.')}"
     if theirs is None or difference is None:
         return text
     return (

@@ -94,14 +94,12 @@ def study(
 
     Every finished run is kept in OUT; the same command with --resume goes on, also with more seeds, norms or sizes.
     """
-    import sys
-
     from tenfold.console.progress import clock, progress
     from tenfold.console.tables import show_record, show_table
     from tenfold.console.terminal import remark
     from tenfold.errors import InputError
     from tenfold.normalization import data as reading
-    from tenfold.normalization.command_inputs import model_of, whole_numbers
+    from tenfold.normalization.command_inputs import model_of, whole_numbers, write_paragraphs
     from tenfold.normalization.study import Plan, norm_study
     from tenfold.normalization.study_folder import write_study
     from tenfold.runtime import choose_device, set_threads
@@ -152,7 +150,10 @@ def study(
         ["norm", *(str(size) for size in table.batch_sizes)],
         table.rows(),
     )
-    sys.stdout.write(f"\n{table.advice()}\n\n{', '.join(str(path) for path in written)}\n")
+    shown = "".join(str(cell) for row in table.rows() for cell in row)
+    marks = {"*": "* the loss of a run was not finite", "!": "! a run could not be trained"}
+    notes = [text for mark, text in marks.items() if mark in shown]
+    write_paragraphs(*notes, table.advice(), ", ".join(str(path) for path in written))
 
 
 @app.command()
@@ -175,10 +176,8 @@ def diagnose(
     json: Json = False,
 ) -> None:
     """Where the network acts differently in training and in evaluation, layer by layer, and why."""
-    import sys
-
     from tenfold.console.tables import show_record, show_table
-    from tenfold.normalization.command_inputs import network_of, read_examples
+    from tenfold.normalization.command_inputs import network_of, read_examples, write_paragraphs
     from tenfold.normalization.diagnosis import diagnose as compare
     from tenfold.normalization.study_pictures import check_picture_path
     from tenfold.runtime import set_threads
@@ -201,7 +200,7 @@ def diagnose(
             for row in found.rows
         ],
     )
-    sys.stdout.write("\n" + "\n".join(found.findings or ["No findings."]) + "\n")
+    write_paragraphs(*(found.findings or ["No findings."]))
 
 
 @app.command()

@@ -1,8 +1,9 @@
-"""From what a command was given to examples and networks."""
+"""From what a command was given to examples and networks, and from findings to text."""
 
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import torch
 from jaxtyping import Float32
 from torch import Tensor, nn
 
+from tenfold.console.terminal import is_terminal, results
 from tenfold.errors import InputError
 from tenfold.normalization import data as reading
 from tenfold.normalization.model_files import (
@@ -40,6 +42,15 @@ def model_of(model: str) -> tuple[str | Callable[..., nn.Module], str | None]:
     build = load_build(model)
     digest = hashlib.sha256(Path(model.rpartition(":")[0]).read_bytes()).hexdigest()
     return build, f"{Path(model).name} ({digest[:8]})"
+
+
+def write_paragraphs(*paragraphs: str) -> None:
+    """Writes text to standard output, each paragraph after a blank line; at a terminal, lines end between words."""
+    for text in paragraphs:
+        if is_terminal(sys.stdout):
+            results().print(f"\n{text}")
+        else:
+            sys.stdout.write(f"\n{text}\n")
 
 
 def network_of(checkpoint: Path, source: str, classes: int | None) -> nn.Module:
