@@ -838,3 +838,17 @@ def test_entropy_from_no_samples_is_refused():
     mixture = GaussianMixture(logits=torch.zeros(2), loc=torch.zeros(2, 1), scale=torch.ones(2, 1))
     with pytest.raises(ValueError, match=r"num_samples=0 must be at least 1"):
         mixture.entropy_monte_carlo(0)
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize(("dtype", "narrow"), [(torch.float32, 1e-18), (torch.float64, 1e-150)])
+def test_deviation_far_below_the_distance_of_the_means_has_finite_gradients(estimator, dtype, narrow):
+    theta = [
+        torch.zeros(2, dtype=dtype, requires_grad=True),
+        torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=dtype, requires_grad=True),
+        torch.tensor([[narrow, narrow], [1.0, 1.0]], dtype=dtype, requires_grad=True),
+    ]
+    mixture = GaussianMixture(logits=theta[0], loc=theta[1], scale=theta[2], estimator=estimator)
+    x = mixture.rsample((50,))
+    for value in (x.sum(), mixture.log_prob(x.detach()).sum()):
+        assert all(g.isfinite().all() for g in torch.autograd.grad(value, theta, retain_graph=True))

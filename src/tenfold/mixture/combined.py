@@ -142,7 +142,7 @@ def pathwise_weight(
     if components == 1 or loc.numel() == 0:
         return torch.zeros_like(logits[:, :1])
     working = torch.promote_types(given, torch.float32)
-    theta = [t.detach().to(working) for t in (logits, loc, scale)]
+    theta = (logits.detach().to(working), loc.detach().to(working), scale.detach().to(working))
     y, w = place_probes(*theta)
     with torch.enable_grad():
         points = y.to(given).reshape(len(y), *batch, dims).requires_grad_()

@@ -35,7 +35,8 @@ class GaussianMixture(Distribution):
         logits: Unnormalised log weights (.., K); -inf is a component of weight zero. Give ``logits`` or ``probs``.
         probs: Weights (.., K), each row summing to 1; a weight of exactly 0 receives the gradient 0.
         loc: Means (.., K, D).
-        scale: Standard deviations (.., K, D), for diagonal covariances.
+        scale: Standard deviations (.., K, D), for diagonal covariances. Distances between means must stay below 1e19
+            deviations in float32 (1e154 in float64): their squares overflow beyond, and gradients become NaN.
         scale_tril: Lower Cholesky factors (.., K, D, D) with positive diagonal, for full covariances.
         covariance_matrix: Full covariances (.., K, D, D); their Cholesky factors are taken.
         estimator: ``"responsibility"`` (default: quantile transform for the logits, responsibility-weighted
