@@ -318,6 +318,26 @@ def test_nothing_to_convert_and_layers_that_stay():
     assert "no layer to convert" in str(convert(nn.Linear(3, 4), "group").report)
     stateless = nn.Sequential(nn.BatchNorm2d(3, track_running_stats=False))
     assert "left as it is" in str(convert(stateless, "frozen").report)
+
+
+def test_subclasses_that_compute_more_are_left_and_lost_hooks_are_said():
+    class WithActivation(nn.BatchNorm2d):
+        def forward(self, x):
+            return super().forward(x).relu()
+
+    class Renamed(nn.BatchNorm2d):
+        pass
+
+    hooked = nn.BatchNorm2d(4)
+    hooked.register_forward_hook(lambda module, args, output: None)
+    result = convert(nn.Sequential(WithActivation(4), Renamed(4), hooked), "group")
+    assert [type(layer) for layer in result.model] == [WithActivation, GroupNorm, GroupNorm]
+    assert "0 is a subclass" in str(result.report)
+    assert "2 had hooks" in str(result.report)
+
+
+def test_lazy_layers_are_refused_and_the_given_model_keeps_its_layers():
+    stateless = nn.Sequential(nn.BatchNorm2d(3, track_running_stats=False))
     with pytest.raises(ValueError, match="lazy"):
         convert(nn.Sequential(nn.LazyBatchNorm2d()), "group")
     before = copy.deepcopy(stateless.state_dict())

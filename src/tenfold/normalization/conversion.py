@@ -39,6 +39,7 @@ from tenfold.normalization.inventory import (
     affine_parameters,
     channels_of,
     eps_of,
+    has_own_forward,
     kind_of,
     layers_of,
     running_statistics,
@@ -177,6 +178,11 @@ def convert(
     }
     feeding = None if calibration is None else Feeding.of(original, calibration, forward, device, max_samples)
     notes = []
+    subclasses = [name for name, layer in layers.items() if has_own_forward(layer)]
+    notes += [f"{name} is a subclass with a forward of its own and was left as it is" for name in subclasses]
+    layers = {name: layer for name, layer in layers.items() if name not in subclasses}
+    hooked = [name for name, layer in layers.items() if layer._forward_hooks or layer._forward_pre_hooks]
+    notes += [f"{name} had hooks, which the new layer has not" for name in hooked]
     if to not in (*BY_SAMPLE, "batch", "fused"):
         stateless = [name for name, layer in layers.items() if running_statistics(layer) is None]
         notes += [f"{name} keeps no running statistics and was left as it is" for name in stateless]

@@ -26,9 +26,9 @@ from tenfold.normalization.batches import unwrapped
 from tenfold.normalization.dataflow import Flow, observed, traced
 from tenfold.normalization.folded import Activation
 from tenfold.normalization.inventory import (
-    KINDS,
     channels_of,
     display_name,
+    has_own_forward,
     inference_affine,
     layers_of,
     running_statistics,
@@ -37,7 +37,6 @@ from tenfold.normalization.inventory import (
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 LINEAR_MAPS = (*CONVOLUTIONS, *TRANSPOSED, nn.Linear)
-KNOWN = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 ALGEBRA = 1e-9  # relative error of one folded pair in float64
 WITHOUT = {"input", "x", "add"}  # arguments that a folded layer can do with
 
@@ -227,9 +226,7 @@ def _check_gone(model: nn.Module, example: Any, names: dict[nn.Module, str]) -> 
 
 def _layer_before(norm: nn.Module, flow: Flow, names: dict[int, str], tied: set[int]) -> nn.Module | str:
     """The layer to fold into, or why there is none."""
-    known = (*KNOWN, *(c for kind in ("frozen", "renorm", "ghost", "cross_process") for c in KINDS[kind]))
-    own = type(norm).__module__.startswith("tenfold.normalization.")
-    if type(norm) not in known and not own:
+    if has_own_forward(norm):
         return f"{type(norm).__name__} is a subclass with a forward of its own"
     if running_statistics(norm) is None:
         return "it keeps no running statistics, so it is no fixed map"

@@ -43,6 +43,11 @@ def layers_of(model: nn.Module, kinds: tuple[str, ...] = BATCH_KINDS) -> dict[st
     return {display_name(name): module for name, module in model.named_modules() if kind_of(module) in kinds}
 
 
+def has_own_forward(layer: nn.Module) -> bool:
+    """Whether a layer is a user's subclass that computes something else than its kind does (an activation, a scale)."""
+    return not type(layer).forward.__module__.startswith(("torch.nn.", "tenfold.normalization."))
+
+
 def display_name(name: str) -> str:
     """A module's name; the model itself has an empty one."""
     return name or "(the model itself)"
