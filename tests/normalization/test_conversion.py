@@ -7,12 +7,12 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
-from tenfold.normalization.batch_norm import BatchNorm1d, BatchNorm2d
+from tenfold.normalization.batch_normalization import BatchNorm1d, BatchNorm2d
 from tenfold.normalization.conversion import convert
 from tenfold.normalization.cross_process import CrossProcessBatchNorm
 from tenfold.normalization.frozen import FrozenBatchNorm
 from tenfold.normalization.ghost import GhostBatchNorm
-from tenfold.normalization.group_norm import GroupNorm
+from tenfold.normalization.group_normalization import GroupNorm
 from tenfold.normalization.renorm import BatchRenorm
 
 DOUBLE = torch.float64

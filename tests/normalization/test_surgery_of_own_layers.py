@@ -2,20 +2,20 @@
 
 import pytest
 import torch
-from tenfold.normalization.batch_norm import BatchNorm1d, BatchNorm2d
-from tenfold.normalization.cross_process import CrossProcessBatchNorm
-from tenfold.normalization.frozen import FrozenBatchNorm
-from tenfold.normalization.ghost import GhostBatchNorm
-from tenfold.normalization.renorm import BatchRenorm
 from torch import nn
 from two_processes import run_in_two_processes
 
+from tenfold.normalization.batch_normalization import BatchNorm1d, BatchNorm2d
 from tenfold.normalization.conversion import convert
+from tenfold.normalization.cross_process import CrossProcessBatchNorm
 from tenfold.normalization.diagnosis import diagnose
 from tenfold.normalization.folded import Activation
 from tenfold.normalization.folding import fold
+from tenfold.normalization.frozen import FrozenBatchNorm
+from tenfold.normalization.ghost import GhostBatchNorm
 from tenfold.normalization.inventory import inference_affine, kind_of, layers_of, running_statistics
 from tenfold.normalization.reestimation import reestimate
+from tenfold.normalization.renorm import BatchRenorm
 
 DOUBLE = torch.float64
 KINDS = {

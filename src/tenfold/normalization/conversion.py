@@ -24,7 +24,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from tenfold.normalization.batch_norm import BatchNorm1d, BatchNorm2d, BatchNorm3d
+from tenfold.normalization.batch_normalization import BatchNorm1d, BatchNorm2d, BatchNorm3d
 from tenfold.normalization.batches import Feeding, Forward, unwrapped
 from tenfold.normalization.calibration import calibrated, entering_ranks
 from tenfold.normalization.cross_process import CrossProcessBatchNorm
@@ -32,7 +32,7 @@ from tenfold.normalization.folding import replace_modules
 from tenfold.normalization.frozen import FrozenBatchNorm
 from tenfold.normalization.fusion import fuse_activations
 from tenfold.normalization.ghost import GhostBatchNorm
-from tenfold.normalization.group_norm import GroupNorm
+from tenfold.normalization.group_normalization import GroupNorm
 from tenfold.normalization.groups import CHANNELS_PER_GROUP, groups_for_any, recommend_groups
 from tenfold.normalization.inventory import (
     BATCH_KINDS,

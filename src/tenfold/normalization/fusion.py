@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from tenfold.normalization.batch_norm import BatchNorm1d, BatchNorm2d, BatchNorm3d
+from tenfold.normalization.batch_normalization import BatchNorm1d, BatchNorm2d, BatchNorm3d
 from tenfold.normalization.batches import Feeding
 from tenfold.normalization.dataflow import Flow, ModuleCall, graph_of, observed, traced
-from tenfold.normalization.group_norm import GroupNorm
+from tenfold.normalization.group_normalization import GroupNorm
 from tenfold.normalization.inventory import display_name
 from tenfold.normalization.observation import Observation
 

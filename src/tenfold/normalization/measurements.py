@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from tenfold.claims import Curve, Measurement, Plot
-from tenfold.normalization.batch_norm import BatchNorm1d
+from tenfold.normalization.batch_normalization import BatchNorm1d
 from tenfold.normalization.data import Parts, dataset, split
-from tenfold.normalization.group_norm import GroupNorm
+from tenfold.normalization.group_normalization import GroupNorm
 from tenfold.normalization.models import norm_layer, small_conv
 from tenfold.normalization.recurrent import BatchNormLSTM, SequenceBatchNormLSTM
 from tenfold.normalization.training import Settings, error_rate, train_classifier

@@ -18,9 +18,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from tenfold.normalization.batch_norm import BatchNorm1d, BatchNorm2d, BatchNorm3d
+from tenfold.normalization.batch_normalization import BatchNorm1d, BatchNorm2d, BatchNorm3d
 from tenfold.normalization.ghost import GhostBatchNorm
-from tenfold.normalization.group_norm import GroupNorm
+from tenfold.normalization.group_normalization import GroupNorm
 
 Norm = Callable[[int], nn.Module]
 Build = Callable[[tuple[int, ...], int, Norm], nn.Module]

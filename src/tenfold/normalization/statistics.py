@@ -54,7 +54,7 @@ def mask_from_lengths(lengths: Int[Tensor, " batch"], max_length: int) -> Bool[T
 
 def validity(
     x: Float[Tensor, "batch channels *positions"],
-    mask: Bool[Tensor, "batch *positions"] | None,
+    mask: Bool[Tensor, "batch *valid"] | None,
     lengths: Int[Tensor, " batch"] | None,
 ) -> Bool[Tensor, "batch *positions"] | None:
     """Which values count, as a mask of the input's shape without its channels; None where all do.
