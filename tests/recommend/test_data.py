@@ -67,7 +67,7 @@ def test_columns_that_cannot_be_found_are_an_error_that_lists_them(write):
     path = write("who,what,stars\n1,2,3\n")
     with pytest.raises(
         InputError,
-        match=r"plays.csv: no column has a usual name for the user; name it \(user=...\): .* who, what, stars",
+        match=r"plays.csv: no column has a usual name for the user; name it .*, or --user-column.: .* who, what, stars",
     ):
         Interactions.from_csv(path)
     with pytest.raises(InputError, match="there is no column 'film' for item; the columns are who, what, stars"):

@@ -233,7 +233,8 @@ def frequency_scaling(seed: int, scale: str) -> Measurement:
             iterations=_iterations(scale),
         )
 
-    numbers, recall = {}, {}
+    numbers: dict[str, float] = {}
+    recall: dict[float, float] = {}
     for exponent in (0.0, 1.0):
         choices = list(product(lambdas, weights))
         known = [judge(fitted(inner, exponent, choice), inner, k=20)["recall@20"] for choice in choices]

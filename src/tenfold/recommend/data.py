@@ -159,7 +159,8 @@ def find_columns(names: list[str], asked: dict[str, str | None], path: Path | No
             roles[role] = guess
         elif role in ("user", "item"):
             raise InputError(
-                f"no column has a usual name for the {role}; name it ({role}=..., or --{role}-column): the columns are {listed}",
+                f"no column has a usual name for the {role}; name it ({role}=..., or --{role}-column): "
+                f"the columns are {listed}",
                 path=path,
             )
     if len(set(roles.values())) < len(roles):
