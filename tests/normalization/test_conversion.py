@@ -6,6 +6,7 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from tenfold.normalization.batch_normalization import BatchNorm1d, BatchNorm2d
 from tenfold.normalization.conversion import convert
@@ -164,6 +165,12 @@ def test_calibration_keeps_accuracy_but_does_not_replace_fine_tuning():
     bare = convert(model, "group").model
     calibrated = convert(model, "group", x[:400].split(100)).model
     assert accuracy(bare) + 0.03 < accuracy(calibrated) < accuracy(model)
+
+
+def test_change_is_measured_batch_by_batch_where_a_loader_shuffles():
+    model = net()
+    loader = DataLoader(TensorDataset(images()), batch_size=10, shuffle=True)
+    assert convert(model, "frozen", loader).report.output_change < 1e-10
 
 
 def test_groups_that_do_not_divide_name_the_layer():

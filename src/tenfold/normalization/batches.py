@@ -60,21 +60,14 @@ class Feeding:
             raise ValueError("the loader gave no batches")
         return Feeding([batch], self.forward, self.device, self.max_samples)
 
-    def run(
-        self,
-        model: nn.Module,
-        begin: Callable[[], None] | None = None,
-        end: Callable[[Any], None] | None = None,
-    ) -> None:
-        """The model on every batch, without gradients; ``begin()`` before each, ``end(output)`` behind it."""
+    def run(self, model: nn.Module, begin: Callable[[], None] | None = None) -> None:
+        """The model on every batch, without gradients; ``begin()`` before each."""
         samples = batches = 0
         for batch, rows in batches_for(self.loader, self.device, self.max_samples):
             if begin is not None:
                 begin()
             with contextlib.suppress(Reached), torch.no_grad():
-                output = self.forward(model, batch)
-                if end is not None:
-                    end(output)
+                self.forward(model, batch)
             samples += rows or 0
             batches += 1
         self.samples, self.batches = samples, batches

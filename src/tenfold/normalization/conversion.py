@@ -16,7 +16,6 @@ import copy
 import inspect
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -25,7 +24,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from tenfold.normalization.batch_normalization import BatchNorm1d, BatchNorm2d, BatchNorm3d
-from tenfold.normalization.batches import Feeding, Forward, unwrapped
+from tenfold.normalization.batches import Feeding, Forward, batches_for, unwrapped
 from tenfold.normalization.calibration import calibrated, entering_ranks
 from tenfold.normalization.cross_process import CrossProcessBatchNorm
 from tenfold.normalization.folding import replace_modules
@@ -336,17 +335,18 @@ def _label(layer: nn.Module) -> str:
 
 def _output_change(before: nn.Module, after: nn.Module, feeding: Feeding) -> float:
     """Root mean square change of all outputs in evaluation, relative to their root mean square."""
-    outputs: list[list[Float[Tensor, "..."]]] = []
-    for model in (copy.deepcopy(before), copy.deepcopy(after)):
-        for module in model.modules():
-            module.training = False
-        kept: list[Float[Tensor, "..."]] = []
-        feeding.run(model, end=partial(_keep, kept))
-        outputs.append(kept)
-    square = sum(float(old.square().sum()) for old in outputs[0])
-    difference = sum(float((new - old).square().sum()) for old, new in zip(*outputs, strict=True))
+    old, new = copy.deepcopy(before), copy.deepcopy(after)
+    for module in (*old.modules(), *new.modules()):
+        module.training = False
+    square = difference = 0.0
+    # Both on each batch, for a loader may shuffle or augment anew in every pass.
+    for batch, _ in batches_for(feeding.loader, feeding.device, feeding.max_samples):
+        with torch.no_grad():
+            outputs = [_floating(feeding.forward(model, batch)) for model in (old, new)]
+        square += sum(float(y.square().sum()) for y in outputs[0])
+        difference += sum(float((z - y).square().sum()) for y, z in zip(*outputs, strict=True))
     return (difference / square) ** 0.5 if square else difference**0.5
 
 
-def _keep(kept: list[Tensor], output: Any) -> None:
-    kept += [leaf.double() for leaf in tree_leaves(output) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
+def _floating(output: Any) -> list[Float[Tensor, "..."]]:
+    return [leaf.double() for leaf in tree_leaves(output) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
