@@ -213,7 +213,7 @@ def test_bad_input_is_one_line_and_nothing_is_written(tenfold, place, words, mes
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a,b\n1,2\n3,x\n", "bad.csv:3: "),
+        ("a,b\n1,2\n3,x\n", "bad.csv:3: column 'b' holds text ('x'); numbers are needed; --exclude leaves columns out"),
         ("a,b\n1,2\n3,\n", "bad.csv:3: "),
         ("a,b\n1,2\n3\n", "bad.csv:3: "),
         ("a,b\n1,2\n", "bad.csv: 1 row is too few with validation=0.1: training needs 2"),

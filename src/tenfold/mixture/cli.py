@@ -121,9 +121,15 @@ def fit(
     except ValueError:
         raise InputError(f"--hidden {hidden!r} must be whole numbers separated by commas, such as 256,128") from None
     replaced = MixtureVAE.check_folder(out)  # before the work, not after it
-    features = read_features(
-        data, columns=_names(columns), exclude=_names(exclude), size=size, grayscale=grayscale, white=white
-    )
+    try:
+        features = read_features(
+            data, columns=_names(columns), exclude=_names(exclude), size=size, grayscale=grayscale, white=white
+        )
+    except InputError as error:
+        if "numbers are needed" not in error.message:
+            raise
+        remedy = f"{error.message}; --exclude leaves columns out"
+        raise InputError(remedy, path=error.path, line=error.line) from error
     from tenfold.mixture.training import check_rows
     from tenfold.mixture.training import fit as train_model
 
