@@ -23,7 +23,6 @@ from tenfold.mixture import quantile
 
 PROBES = 64
 WIDENING = 0.4
-CHUNK = 1 << 22  # entries of the largest intermediate
 
 
 def place_probes(
@@ -59,12 +58,17 @@ def place_probes(
     y = center + ((spread @ noise.unsqueeze(-1)).squeeze(-1) if full else spread * noise)
 
     white, log_volume = _whiten(y, scale, full), deviation.log().sum(-1)  # (M, B, K, D), (B, K)
-    step = max(1, CHUNK // max(1, y.numel()))
-    log_b = torch.full_like(y[..., 0], -torch.inf)
-    for i in torch.arange(count, device=loc.device).split(step):
-        z = (white[:, :, nearer[i]] - white_center[i].transpose(0, 1)) / widen[i].T.unsqueeze(-1)
-        log_volumes = log_volume[:, nearer[i]] + dims * widen[i].T.log()
-        log_b = torch.logaddexp(log_b, torch.logsumexp(-0.5 * z.square().sum(-1) - log_volumes, -1))
+    squares, center_squares = white.square().sum(-1), white_center.square().sum(-1)
+    log_b = torch.full_like(squares[..., 0], -torch.inf)
+    for k in range(components):  # |u - v|^2 = |u|^2 - 2 u v + |v|^2, products of matrices for all probes of component k
+        i = (nearer == k).nonzero().squeeze(-1)
+        if len(i) == 0:
+            continue
+        products = torch.einsum("mbd,ibd->bmi", white[:, :, k], white_center[i])
+        distance = squares[:, :, k].T.unsqueeze(-1) - 2 * products + center_squares[i].T.unsqueeze(1)
+        wide = widen[i].T.unsqueeze(1)
+        log_parts = -0.5 * distance.clamp(min=0) / wide.square() - dims * wide.log() - log_volume[:, k, None, None]
+        log_b = torch.logaddexp(log_b, torch.logsumexp(log_parts, -1).T)
     own_center = torch.diagonal(_whiten(ends.transpose(0, 1), scale, full), dim1=0, dim2=2).transpose(-1, -2)
     log_joint = torch.log_softmax(logits, -1) - 0.5 * (white - own_center).square().sum(-1) - log_volume
     return y + origin.transpose(0, 1), torch.softmax(torch.logsumexp(log_joint, -1) - log_b, 0)
