@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from tenfold.normalization.batch_normalization import BatchNorm1d, BatchNorm2d
 from tenfold.normalization.conversion import convert
 from tenfold.normalization.cross_process import CrossProcessBatchNorm
+from tenfold.normalization.folding import fold
 from tenfold.normalization.frozen import FrozenBatchNorm
 from tenfold.normalization.ghost import GhostBatchNorm
 from tenfold.normalization.group_normalization import GroupNorm
@@ -302,6 +303,40 @@ def test_fusing_what_cannot_be_traced_needs_data():
     result = convert(model, "fused", [images()])
     assert result.model.norm.activation == "relu"
     torch.testing.assert_close(result.model(images()), model(images()), rtol=1e-10, atol=1e-10)
+
+
+def test_rewriting_that_changes_the_output_is_refused():
+    class Aliased(nn.Module):
+        """Its sum is written into a tensor with a second name, which a graph of torch.fx does not know."""
+
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.BatchNorm2d(3)
+
+        def forward(self, x):
+            y = x * 1.0
+            other = y
+            y += self.norm(x).relu()
+            return y + other
+
+    model = Aliased().double().eval()
+    with pytest.raises(ArithmeticError, match="the converted model's output differs"):
+        convert(model, "fused", [images()])
+
+
+def test_models_that_draw_random_numbers_in_evaluation_are_not_failed():
+    class Noisy(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(3, 3, 1)
+            self.norm = nn.BatchNorm2d(3)
+
+        def forward(self, x):
+            return self.norm(self.conv(nn.functional.dropout(x, 0.5, training=True)))
+
+    model = Noisy().double()
+    assert convert(model, "frozen", [images()]).report.output_change > 0.1
+    assert fold(model, images()).report.output_change > 0.1
 
 
 def test_activation_that_others_use_too_is_not_taken():

@@ -27,7 +27,7 @@ from tenfold.normalization.batch_normalization import BatchNorm1d, BatchNorm2d, 
 from tenfold.normalization.batches import Feeding, Forward, batches_for, unwrapped
 from tenfold.normalization.calibration import calibrated, entering_ranks
 from tenfold.normalization.cross_process import CrossProcessBatchNorm
-from tenfold.normalization.folding import replace_modules
+from tenfold.normalization.folding import replace_modules, rounding_allowance
 from tenfold.normalization.frozen import FrozenBatchNorm
 from tenfold.normalization.fusion import fuse_activations
 from tenfold.normalization.ghost import GhostBatchNorm
@@ -156,6 +156,7 @@ def convert(
     Raises:
         ValueError: An unknown kind, groups that do not divide a layer's channels (the layer is named), or a layer whose rank
             only calibration data could tell.
+        ArithmeticError: Layers that compute the same gave something else on the calibration data.
 
     >>> net = nn.Sequential(nn.Conv2d(3, 64, 3), nn.BatchNorm2d(64))
     >>> print(convert(net, to="group").report.layers[0].after)
@@ -209,6 +210,8 @@ def convert(
         elif from_samples:
             reestimate(new_model, feeding.loader, forward=forward, device=device, max_samples=max_samples)
         change = _output_change(original, new_model, feeding)
+        if to in BY_BATCH and not from_samples:
+            _check_same(original, change, feeding)
     elif from_samples:
         notes.append("the new layers have no statistics yet: give calibration data, or train")
     different = bool(changes) and (to in BY_SAMPLE or from_samples)
@@ -346,6 +349,16 @@ def _output_change(before: nn.Module, after: nn.Module, feeding: Feeding) -> flo
         square += sum(float(y.square().sum()) for y in outputs[0])
         difference += sum(float((z - y).square().sum()) for y, z in zip(*outputs, strict=True))
     return (difference / square) ** 0.5 if square else difference**0.5
+
+
+def _check_same(original: nn.Module, change: float, feeding: Feeding) -> None:
+    """Layers that compute the same must give the same, but where the model draws random numbers in evaluation."""
+    allowed = rounding_allowance([p.dtype for p in original.parameters() if p.is_floating_point()])
+    if not change <= allowed and _output_change(original, original, feeding) <= allowed:
+        raise ArithmeticError(
+            f"the converted model's output differs by {change:.2g}, where rounding allows {allowed:.1g}; a layer of it is "
+            "used in a way that the conversion does not see"
+        )
 
 
 def _floating(output: Any) -> list[Float[Tensor, "..."]]:
