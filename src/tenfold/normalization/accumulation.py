@@ -21,10 +21,11 @@ from torch import Tensor, nn
 
 from tenfold.normalization.any_rank import AnyRankBatchNorm
 from tenfold.normalization.batches import Feeding, Reached, feed, unwrapped
+from tenfold.normalization.high_precision import by_channel, promoted
 from tenfold.normalization.inventory import layers_of, running_statistics
 from tenfold.normalization.moments import PooledMoments
 from tenfold.normalization.reestimation import moments_in_turn
-from tenfold.normalization.statistics import by_channel, normalized, promoted, update_running, validity
+from tenfold.normalization.statistics import normalized, update_running, validity
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ from torch import Tensor, distributed
 
 from tenfold.normalization.activations import Activation
 from tenfold.normalization.any_rank import AnyRankBatchNorm
-from tenfold.normalization.statistics import Moments, OnSingle, RunningVariance, by_channel, promoted, update_running
+from tenfold.normalization.high_precision import by_channel, promoted
+from tenfold.normalization.statistics import Moments, OnSingle, RunningVariance, update_running
 
 
 class _SumOverProcesses(torch.autograd.Function):

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from tenfold.normalization.activations import Activation, activated, check_activation
-from tenfold.normalization.statistics import by_channel, promoted
+from tenfold.normalization.high_precision import by_channel, promoted
 
 
 def group_norm(

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from tenfold.normalization.activations import Activation
 from tenfold.normalization.any_rank import AnyRankBatchNorm
-from tenfold.normalization.statistics import OnSingle, by_channel, masked_moments, promoted
+from tenfold.normalization.high_precision import by_channel, promoted
+from tenfold.normalization.statistics import OnSingle, masked_moments
 
 Schedule = Callable[[int], tuple[float, float]]
 

@@ -15,6 +15,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from tenfold.normalization.high_precision import ChannelMoments, Normalized, promoted
+
 RunningVariance = Literal["unbiased", "biased"]
 OnSingle = Literal["error", "running"]
 
@@ -25,11 +27,6 @@ class Moments(NamedTuple):
     mean: Float[Tensor, " channels"]
     variance: Float[Tensor, " channels"]
     count: int
-
-
-def promoted(x: Tensor) -> Tensor:
-    """The input in the precision in which sums of it are formed: float64 where the device has it."""
-    return x.float() if x.device.type == "mps" else x.double()
 
 
 def mask_from_lengths(lengths: Int[Tensor, " batch"], max_length: int) -> Bool[Tensor, "batch max_length"]:
@@ -100,26 +97,9 @@ def masked_moments(
     >>> masked_moments(torch.tensor([[1.0], [3.0], [777.0]]), torch.tensor([True, True, False]))
     Moments(mean=tensor([2.], dtype=torch.float64), variance=tensor([1.], dtype=torch.float64), count=2)
     """
-    values = promoted(x)
-    axes = [0, *range(2, x.dim())]
-    if mask is None:
-        count = x.numel() // max(x.shape[1], 1)
-        if count == 0:
-            zeros = values.sum(axes)
-            return Moments(zeros, zeros, 0)
-        variance, mean = torch.var_mean(values, axes, correction=0)
-        return Moments(mean, variance, count)
-    valid = mask.unsqueeze(1)
-    count = int(mask.sum())
-    values = values.masked_fill(~valid, 0.0)
-    mean = values.sum(axes) / max(count, 1)
-    centered = (values - by_channel(mean, x)).masked_fill(~valid, 0.0)
-    return Moments(mean, centered.square().sum(axes) / max(count, 1), count)
-
-
-def by_channel(values: Float[Tensor, " channels"], x: Float[Tensor, "batch channels *positions"]) -> Tensor:
-    """One value a channel, shaped so that it is combined with an input."""
-    return values.view(1, -1, *(1 for _ in range(x.dim() - 2)))
+    count = x.numel() // max(x.shape[1], 1) if mask is None else int(mask.sum())
+    mean, variance = ChannelMoments.apply(x, mask, count)
+    return Moments(mean, variance, count)
 
 
 def normalized(
@@ -131,13 +111,8 @@ def normalized(
     eps: float,
 ) -> Float[Tensor, "batch channels *positions"]:
     """``(x - mean) / sqrt(variance + eps) * weight + bias``, formed in high precision and returned in the input's."""
-    scale = torch.rsqrt(promoted(variance) + eps)
-    y = (promoted(x) - by_channel(promoted(mean), x)) * by_channel(scale, x)
-    if weight is not None:
-        y = y * by_channel(promoted(weight), x)
-    if bias is not None:
-        y = y + by_channel(promoted(bias), x)
-    return y.to(x.dtype)
+    y: Tensor = Normalized.apply(x, mean, variance, weight, bias, eps)
+    return y
 
 
 def check_settings(eps: float, momentum: float | None, on_single: str, running_variance: str) -> None:
