@@ -258,8 +258,9 @@ class GaussianMixture(Distribution):
         The logits gradient is ``lambda * pathwise + (1 - lambda) * score`` with a leave-one-out baseline; lambda is
         chosen per batch element at 64 further points, so that it is unbiased. Its variance is close to that of a linear
         combination at its best: far below both where the modes overlap, and the score's where they are far apart. In
-        one dimension it was at most 1.01 times that of the better of the two, in two dimensions up to 1.2 for three
-        components; with many components or dimensions, well apart, the better one alone can have several times less.
+        one dimension it was at most 1.01 times that of the better of the two, in two dimensions 1.1 times (1.3 with
+        eight components), in five dimensions above 1.1 in 3 of 64 settings and 4.5 times at worst; with more
+        dimensions and components well apart the better one alone can have far less.
         Gradients in loc, scale and whatever else ``f`` depends on are those of ``rsample``.
 
         Args:
