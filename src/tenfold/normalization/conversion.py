@@ -15,7 +15,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -198,7 +198,7 @@ def convert(
     new_model = replace_modules(new_model, replaced)
     if to == "fused":
         new_model, fused = fuse_activations(new_model, feeding)
-        changes = [LayerConversion(c.name, c.before, c.after, fused.get(c.name, c.note)) for c in changes]
+        changes = [replace(c, after=f"{c.after} {fused[c.name]}") if c.name in fused else c for c in changes]
     if not changes:
         notes.append(f"the model has no layer to convert to {to}")
     change = uncalibrated = None
