@@ -129,12 +129,7 @@ def row_error(message: str, path: Location, row: int) -> InputError:
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = Path(folder, "people.csv")
-    ...     _ = file.write_text('name,age
-    "Ann
-    Marie",31
-
-    Bob,-44
-    ')
+    ...     _ = file.write_text('name,age\n"Ann\nMarie",31\n\nBob,-44\n')
     ...     str(row_error("an age below 0", file, 1)).removeprefix(folder)[1:]
     'people.csv:5: an age below 0'
     >>> str(row_error("an age below 0", "people.parquet", 1))
