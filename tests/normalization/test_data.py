@@ -12,7 +12,7 @@ from PIL import Image
 from sklearn.datasets import load_digits, load_iris
 
 from tenfold.errors import InputError
-from tenfold.normalization.data import LabelledData, dataset, read_labelled, split
+from tenfold.normalization.data import LabelledData, dataset, read_inputs, read_labelled, split
 
 
 def images(folder: Path, classes: dict[str, int], size: tuple[int, int] = (6, 4), mode: str = "L") -> Path:
@@ -253,3 +253,32 @@ def test_datasets_by_name():
         dataset("cifar")
     with pytest.raises(InputError, match="digits is to be had in size 8, not 14"):
         dataset("digits", size=14)
+
+
+def test_inputs_alone_need_no_classes(tmp_path):
+    flat = tmp_path / "flat"
+    flat.mkdir()
+    for number in range(3):
+        Image.new("L", (4, 2), 51 * number).save(flat / f"{number}.png")
+    x = read_inputs(flat)
+    assert x.shape == (3, 1, 2, 4)
+    assert x[:, 0, 0, 0].tolist() == pytest.approx([0, 0.2, 0.4])
+    assert read_inputs(images(tmp_path / "pets", {"dog": 2, "cat": 1}), size=3).shape == (3, 1, 3, 3)
+    (tmp_path / "t.csv").write_text("a,kind,b\n1,u,2\n3,v,4\n")
+    assert read_inputs(tmp_path / "t.csv", label="kind").tolist() == [[1, 2], [3, 4]]
+    np.savez(tmp_path / "x.npz", x=np.ones((2, 4, 5, 3)), y=np.arange(2))
+    assert read_inputs(tmp_path / "x.npz").shape == (2, 3, 4, 5)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, r"t.csv:2: column 'kind' holds text \('u'\)"),
+        ({"label": "x"}, r"t.csv: there is no column 'x'; the columns are a, kind, b"),
+        ({"size": 3}, "size and grayscale are for folders of images"),
+    ],
+)
+def test_bad_inputs_are_named(tmp_path, options, message):
+    (tmp_path / "t.csv").write_text("a,kind,b\n1,u,2\n3,v,4\n")
+    with pytest.raises(InputError, match=message):
+        read_inputs(tmp_path / "t.csv", **options)

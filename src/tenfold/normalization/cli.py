@@ -68,7 +68,7 @@ def study(
     epochs: Annotated[
         int | None,
         typer.Option(
-            "--epochs", min=1, help="Passes over the data.", show_default="as many as make 600 steps, at least 2"
+            "--epochs", min=1, help="Passes over the data.", show_default="as many as make 450 steps, at least 2"
         ),
     ] = None,
     learning_rate: Annotated[

@@ -33,7 +33,7 @@ from tenfold.normalization.training import Settings, error_rate, steps_per_epoch
 from tenfold.training import Interrupted, derived_seed
 from tenfold.training.seeds import seeded
 
-FEWEST_STEPS = 600  # enough for the small networks to settle
+FEWEST_STEPS = 450  # enough for the small networks to settle
 BATCH = 32  # to which the learning rate belongs, in the paper as here
 
 
@@ -89,7 +89,7 @@ def norm_study(
         batch_sizes: Samples; unless `real_batch`, each divides the largest, which is the batch of a step.
         seeds: Runs of each kind, with the seeds ``seed``, ``seed + 1``, ...
         seed: The first seed.
-        epochs: Passes; None for as many as make 600 steps of the largest batch, two at least.
+        epochs: Passes; None for as many as make 450 steps of the largest batch, two at least.
         learning_rate: For steps of 32 examples; in proportion for others (section 4.1: 0.1 N / 32).
         momentum: Of SGD.
         weight_decay: On all parameters.
