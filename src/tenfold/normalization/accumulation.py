@@ -164,7 +164,7 @@ class PooledStatistics:
                 return layer.finished(y, add, valid)
             return y
 
-        layer.forward = forward  # type: ignore[method-assign]
+        layer.forward = forward
 
     def _differentiate_statistics(self) -> None:
         for name in reversed(self._order):
@@ -189,7 +189,7 @@ class PooledStatistics:
                     self._add_to_gradients(x, validity(x, mask, lengths), leaves, by_mean, by_variance)
                 raise Reached
 
-            layer.forward = reached  # type: ignore[method-assign]
+            layer.forward = reached
             try:
                 for part in self._parts:
                     try:
@@ -197,7 +197,7 @@ class PooledStatistics:
                     except Reached:
                         continue
             finally:
-                layer.forward = usual  # type: ignore[method-assign]
+                layer.forward = usual
 
     @staticmethod
     def _add_to_gradients(

@@ -24,6 +24,14 @@ from tenfold.normalization.statistics import (
 Layer = TypeVar("Layer", bound="AnyRankBatchNorm")
 
 
+def finished(y: Tensor, add: Tensor | None, valid: Tensor | None, activation: Activation | None) -> Tensor:
+    """Sum and activation behind a normalization, and zeros at padding, whatever stands there in the summand."""
+    if valid is None:
+        return activated(y if add is None else y + add, activation)
+    padding = ~valid.unsqueeze(1)
+    return activated(y if add is None else y + add.masked_fill(padding, 0.0), activation).masked_fill(padding, 0.0)
+
+
 class AnyRankBatchNorm(nn.modules.batchnorm._BatchNorm):
     """Parameters and buffers of ``torch.nn.BatchNorm*d`` under the same names, for inputs (N, C) and (N, C, ...)."""
 
@@ -49,6 +57,7 @@ class AnyRankBatchNorm(nn.modules.batchnorm._BatchNorm):
         self.activation: Activation | None = activation
         self.on_single: OnSingle = on_single
         self.running_variance: RunningVariance = running_variance
+        self.skipped_updates = 0  # batches whose statistics were not finite
 
     @classmethod
     def from_keras(
@@ -122,12 +131,18 @@ class AnyRankBatchNorm(nn.modules.batchnorm._BatchNorm):
             return moments.mean, moments.variance
         if self.on_single == "error" or self.running_mean is None or self.running_var is None:
             refuse_single(self, tuple(x.shape))
+        return self.population()
+
+    def population(self) -> tuple[Tensor, Tensor]:
+        """Copies of the population's mean and variance: a later batch changes them in place, before a backward pass."""
+        assert self.running_mean is not None  # for the type checker; callers have looked
+        assert self.running_var is not None
         return self.running_mean.clone(), self.running_var.clone()
 
     def by_population_or_batch(self, x: Tensor, valid: Tensor | None) -> Tensor:
         """Evaluation: by the population, or by the batch where none is kept."""
         if self.running_mean is not None and self.running_var is not None:
-            return self.affine_normalized(x, self.running_mean, self.running_var)
+            return self.affine_normalized(x, *self.population())
         moments = masked_moments(x, valid)
         return self.affine_normalized(x, moments.mean, moments.variance)
 
@@ -137,8 +152,7 @@ class AnyRankBatchNorm(nn.modules.batchnorm._BatchNorm):
 
     def finished(self, y: Tensor, add: Tensor | None, valid: Tensor | None) -> Tensor:
         """Sum and activation, and zeros at padding."""
-        y = activated(y if add is None else y + add, self.activation)
-        return y if valid is None else y.masked_fill(~valid.unsqueeze(1), 0.0)
+        return finished(y, add, valid, self.activation)
 
     def extra_repr(self) -> str:
         """Arguments shown by ``print(module)``."""

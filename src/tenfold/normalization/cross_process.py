@@ -1,8 +1,8 @@
 """Batch normalization over the batches of all processes together: any back end, unequal parts, and parts that are empty.
 
-Mean and variance are formed in two steps, each one sum over processes, in float64:
+Mean and variance are formed from those of the processes in two steps, each one sum over processes, in float64:
 
-    mu = sum_p sum_i x_pi / sum_p n_p,    var = sum_p sum_i (x_pi - mu)^2 / sum_p n_p
+    mu = sum_p n_p mu_p / n,    var = sum_p n_p (var_p + (mu_p - mu)^2) / n,    n = sum_p n_p
 
 The gradient of a sum over processes is the sum over processes of the gradients, so that x receives the gradient of the
 sum of all processes' losses: what the whole batch in one process would give.
@@ -10,6 +10,7 @@ sum of all processes' losses: what the whole batch in one process would give.
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
@@ -18,8 +19,7 @@ from torch import Tensor, distributed
 
 from tenfold.normalization.activations import Activation
 from tenfold.normalization.any_rank import AnyRankBatchNorm
-from tenfold.normalization.high_precision import by_channel, promoted
-from tenfold.normalization.statistics import Moments, OnSingle, RunningVariance, update_running
+from tenfold.normalization.statistics import Moments, OnSingle, RunningVariance, masked_moments, update_running
 
 
 class _SumOverProcesses(torch.autograd.Function):
@@ -34,9 +34,7 @@ class _SumOverProcesses(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        total = gradients[0].clone()
-        distributed.all_reduce(total, group=ctx.group)
-        return total, None
+        return _SumOverProcesses.apply(gradients[0], ctx.group), None  # a function that has a derivative again
 
 
 class CrossProcessBatchNorm(AnyRankBatchNorm):
@@ -116,17 +114,20 @@ class CrossProcessBatchNorm(AnyRankBatchNorm):
         return self.finished(self.affine_normalized(x, mean, variance), add, valid)
 
     def _moments_of_all(self, x: Tensor, valid: Tensor | None) -> Moments:
-        axes = [0, *range(2, x.dim())]
-        values = promoted(x)
-        own = x.numel() // self.num_features if valid is None else int(valid.sum())
-        sums = self._summed(torch.cat([values.sum(axes), values.new_tensor([float(own)])]))
-        count = round(float(sums[-1].detach()))
-        mean = sums[:-1] / max(count, 1)
-        centered = values - by_channel(mean, x)
-        if valid is not None:
-            centered = centered.masked_fill(~valid.unsqueeze(1), 0.0)
-        variance = self._summed(centered.square().sum(axes)) / max(count, 1)
+        own = masked_moments(x, valid)
+        totals = self._summed(torch.cat([own.mean * own.count, own.mean.new_tensor([float(own.count)])]))
+        count = round(float(totals[-1].detach()))
+        mean = totals[:-1] / max(count, 1)
+        variance = self._summed((own.variance + (own.mean - mean).square()) * own.count) / max(count, 1)
         return Moments(mean, variance, count)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CrossProcessBatchNorm:
+        """A copy that shares the process group, which cannot be copied."""
+        copied: CrossProcessBatchNorm = self.__new__(type(self))
+        memo[id(self)] = copied
+        memo[id(self.process_group)] = self.process_group
+        copied.__dict__ = {name: copy.deepcopy(value, memo) for name, value in self.__dict__.items()}
+        return copied
 
     def _summed(self, values: Tensor) -> Tensor:
         if not (distributed.is_available() and distributed.is_initialized()):

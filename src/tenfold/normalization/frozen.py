@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from tenfold.normalization.activations import Activation, activated, check_activation
-from tenfold.normalization.statistics import normalized
+from tenfold.normalization.activations import Activation, check_activation
+from tenfold.normalization.any_rank import finished
+from tenfold.normalization.statistics import normalized, validity
 
 
 class FrozenBatchNorm(nn.Module):
@@ -94,22 +95,36 @@ class FrozenBatchNorm(nn.Module):
         self,
         x: Float[Tensor, "batch channels *positions"],
         add: Float[Tensor, "batch channels *positions"] | None = None,
+        *,
+        mask: Bool[Tensor, "batch *valid"] | None = None,
+        lengths: Int[Tensor, " batch"] | None = None,
     ) -> Float[Tensor, "batch channels *positions"]:
-        """Normalize by the fixed statistics, add, activate.
+        """Normalize by the fixed statistics, add, activate; padding, if there is any, becomes zero.
+
+        Args:
+            x: Input (N, C, ...).
+            add: Added before the activation.
+            mask: True at valid positions, as for :class:`~tenfold.normalization.BatchNorm1d`.
+            lengths: Number of valid positions, instead of a mask.
 
         Raises:
-            ValueError: The input has another number of channels.
+            ValueError: A shape does not fit.
         """
         if x.dim() < 2 or x.shape[1] != self.num_features:
             raise ValueError(f"input has shape {tuple(x.shape)}; give (batch, {self.num_features}, ...)")
+        if add is not None and add.shape != x.shape:
+            raise ValueError(f"add has shape {tuple(add.shape)}; the input has {tuple(x.shape)}")
+        valid = validity(x, mask, lengths)
+        if valid is not None:
+            x = x.masked_fill(~valid.unsqueeze(1), 0.0)
         y = normalized(x, self.running_mean, self.running_var, self.weight, self.bias, self.eps)
-        return activated(y if add is None else y + add, self.activation)
+        return finished(y, add, valid, self.activation)
 
     def _load_from_state_dict(self, state_dict: dict, prefix: str, *rest: object) -> None:
         state_dict.pop(
             f"{prefix}num_batches_tracked", None
         )  # torch.nn's layers count; a frozen one has nothing to count
-        super()._load_from_state_dict(state_dict, prefix, *rest)  # type: ignore[arg-type]
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def extra_repr(self) -> str:
         """Arguments shown by ``print(module)``."""

@@ -87,16 +87,13 @@ class GhostBatchNorm(AnyRankBatchNorm):
         if not self.training:
             return self.finished(self.by_population_or_batch(x, valid), add, valid)
         outputs = []
-        start = 0
-        for size in self._part_sizes(x):
-            rows = slice(start, start + size)
-            part_valid = None if valid is None else valid[rows]
-            part = x[rows]
+        sizes = self._part_sizes(x)
+        masks = [None] * len(sizes) if valid is None else valid.split(sizes)
+        for part, part_valid in zip(x.split(sizes), masks, strict=True):
             moments = masked_moments(part, part_valid)
             mean, variance = self.training_statistics(part, moments)
             update_running(self, moments.mean, moments.variance, moments.count)
             outputs.append(self.affine_normalized(part, mean, variance))
-            start += size
         y = torch.cat(outputs) if outputs else x * 0.0
         return self.finished(y, add, valid)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -10,8 +11,8 @@ from torch import Tensor
 
 from tenfold.normalization.activations import Activation
 from tenfold.normalization.any_rank import AnyRankBatchNorm
-from tenfold.normalization.high_precision import by_channel, promoted
-from tenfold.normalization.statistics import OnSingle, masked_moments
+from tenfold.normalization.high_precision import promoted
+from tenfold.normalization.statistics import OnSingle, masked_moments, move, next_weight, normalized, usable
 
 Schedule = Callable[[int], tuple[float, float]]
 
@@ -92,6 +93,20 @@ class BatchRenorm(AnyRankBatchNorm):
         self.dmax = dmax
         self.schedule = schedule
 
+    @classmethod
+    def from_keras(
+        cls, num_features: int, *, momentum: float = 0.99, epsilon: float = 1e-3, **options: Any
+    ) -> BatchRenorm:
+        """The layer with Keras's conventions: its momentum is the weight of the old statistics.
+
+        Args:
+            num_features: Channels.
+            momentum: Keras's; 0.99 there is 0.01 here.
+            epsilon: Added to the variance.
+            **options: Further arguments of the layer.
+        """
+        return cls(num_features, epsilon, 1.0 - momentum, **options)
+
     def bounds(self) -> tuple[float, float]:
         """The bounds (rmax, dmax) of the next training step."""
         if self.schedule is None:
@@ -129,8 +144,7 @@ class BatchRenorm(AnyRankBatchNorm):
             if moments.count == 1 and self.on_single == "error":
                 self.training_statistics(x, moments)
         if not self.training or moments.count <= 1:
-            y = self._scaled(x, promoted(running_mean).clone(), promoted(self.running_std).clone())
-            return self.finished(y.to(x.dtype), add, valid)
+            return self.finished(self._scaled(x, running_mean.clone(), promoted(self.running_std).clone()), add, valid)
         deviation = torch.sqrt(moments.variance + self.eps)
         rmax, dmax = self.bounds()
         with torch.no_grad():
@@ -138,30 +152,20 @@ class BatchRenorm(AnyRankBatchNorm):
             d = ((moments.mean - promoted(running_mean)) / promoted(self.running_std)).clamp(-dmax, dmax)
         # (x - mu_B) / sigma_B * r + d, as one mean and one deviation
         y = self._scaled(x, moments.mean - d * deviation / r, deviation / r)
-        self._move(moments.mean.detach(), deviation.detach())
-        return self.finished(y.to(x.dtype), add, valid)
+        if usable(self, moments.mean, deviation):
+            weight = next_weight(self)
+            move(running_mean, moments.mean, weight)
+            move(self.running_std, deviation, weight)
+        return self.finished(y, add, valid)
 
     def _scaled(self, x: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
-        y = (promoted(x) - by_channel(mean, x)) / by_channel(deviation, x)
-        if self.affine:
-            y = y * by_channel(promoted(self.weight), x) + by_channel(promoted(self.bias), x)
-        return y
+        return normalized(x, mean, deviation.square(), self.weight, self.bias, 0.0)
 
-    @torch.no_grad()
-    def _move(self, mean: Tensor, deviation: Tensor) -> None:
-        if not bool(torch.isfinite(mean).all() & torch.isfinite(deviation).all()):
-            self.skipped_updates = getattr(self, "skipped_updates", 0) + 1
-            return
-        self.num_batches_tracked.add_(1)  # type: ignore[union-attr]
-        weight = 1.0 / float(self.num_batches_tracked) if self.momentum is None else self.momentum  # type: ignore[arg-type]
-        for buffer, value in ((self.running_mean, mean), (self.running_std, deviation)):
-            buffer.copy_(promoted(buffer).lerp(value, weight))  # type: ignore[union-attr, arg-type]
-
-    def _load_from_state_dict(self, state_dict: dict, prefix: str, *rest: object) -> None:  # type: ignore[override]
+    def _load_from_state_dict(self, state_dict: dict, prefix: str, *rest: object) -> None:
         variance = state_dict.pop(f"{prefix}running_var", None)
         if variance is not None and f"{prefix}running_std" not in state_dict:
             state_dict[f"{prefix}running_std"] = torch.sqrt(variance + self.eps)
-        super()._load_from_state_dict(state_dict, prefix, *rest)  # type: ignore[arg-type]
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def extra_repr(self) -> str:
         """Arguments shown by ``print(module)``."""

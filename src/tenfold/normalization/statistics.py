@@ -8,6 +8,7 @@ or values whose squares leave the range of float32, lose no digits.
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from typing import Literal, NamedTuple
 
@@ -26,7 +27,7 @@ class Moments(NamedTuple):
 
     mean: Float[Tensor, " channels"]
     variance: Float[Tensor, " channels"]
-    count: int
+    count: int  # type: ignore[assignment]  # the number, not the method of a tuple
 
 
 def mask_from_lengths(lengths: Int[Tensor, " batch"], max_length: int) -> Bool[Tensor, "batch max_length"]:
@@ -141,18 +142,35 @@ def refuse_single(layer: nn.Module, shape: tuple[int, ...]) -> None:
     """Raise the error for one value a channel in training.
 
     Raises:
-        ValueError: Always; it names the layer, with its place in the model where :func:`name_layers` has told it.
+        ValueError: Always; it names the layer, with its place in the model.
     """
-    place = getattr(layer, "layer_name", None)
-    named = f"{place} ({type(layer).__name__})" if place else type(layer).__name__
     raise ValueError(
-        f"{named} needs more than 1 value a channel in training, got input of shape {shape}; give larger batches, drop the "
-        "last one (drop_last=True), or set on_single='running' to normalize such a batch with the population statistics"
+        f"{place_of(layer)} needs more than 1 value a channel in training, got input of shape {shape}; give larger batches, "
+        "drop the last one (drop_last=True), or set on_single='running' to normalize such a batch with the population statistics"
     )
 
 
+def place_of(layer: nn.Module) -> str:
+    """A layer's name in its model and its class, for messages.
+
+    The name is the one that :func:`name_layers` has given. Otherwise the calls that led here are searched for modules
+    that hold the layer, and it is the name in the outermost.
+    """
+    name = getattr(layer, "layer_name", None)
+    frame = None if name else inspect.currentframe()
+    while frame is not None:
+        caller = frame.f_locals.get("self")
+        if isinstance(caller, nn.Module) and caller is not layer:
+            name = next((name for name, module in caller.named_modules() if module is layer), name)
+        frame = frame.f_back
+    return f"{name} ({type(layer).__name__})" if name else type(layer).__name__
+
+
 def name_layers(model: nn.Module) -> nn.Module:
-    """Tell each module of a model its name in it, so that errors of this library's layers can say where they are.
+    """Tell each module of a model its name in it, for errors of this library's layers.
+
+    Errors find the name by themselves while the model is being called; this is for names of one's own choice, and for
+    layers whose calls cannot be seen (in compiled models).
 
     >>> model = name_layers(nn.Sequential(nn.Linear(2, 2)))
     >>> model[0].layer_name
@@ -160,7 +178,7 @@ def name_layers(model: nn.Module) -> nn.Module:
     """
     for name, module in model.named_modules():
         if name:
-            module.layer_name = name  # type: ignore[assignment]  # a plain attribute
+            module.layer_name = name
     return model
 
 
@@ -171,7 +189,7 @@ def update_running(layer: nn.Module, mean: Tensor, variance: Tensor, count: int)
         running = (1 - momentum) * running + momentum * batch
 
     The variance gets the factor m / (m - 1) unless ``layer.running_variance`` is ``"biased"``; with one value that is
-    undefined, and only the mean moves. ``momentum=None`` averages over all batches. Statistics that are not finite are
+    undefined (or 0), and only the mean moves. ``momentum=None`` averages over all batches. Statistics that are not finite are
     left out: ``layer.skipped_updates`` counts these batches, and the first one gives a warning.
 
     Args:
@@ -183,30 +201,40 @@ def update_running(layer: nn.Module, mean: Tensor, variance: Tensor, count: int)
     Returns:
         Whether the statistics moved.
     """
-    if layer.running_mean is None or count == 0:
+    if layer.running_mean is None or count == 0 or not usable(layer, mean, variance):
         return False
-    usable = bool(torch.isfinite(mean).all() & torch.isfinite(variance).all())
-    if not usable:
-        layer.skipped_updates = getattr(layer, "skipped_updates", 0) + 1  # type: ignore[assignment, operator]
-        if layer.skipped_updates == 1:
-            warnings.warn(
-                f"{getattr(layer, 'layer_name', type(layer).__name__)}: the statistics of a batch are not finite; the "
-                "population statistics stay as they are (counted in skipped_updates)",
-                stacklevel=3,
-            )
-        return False
-    layer.num_batches_tracked.add_(1)  # type: ignore[operator, union-attr]
-    momentum = layer.momentum
-    weight = 1.0 / float(layer.num_batches_tracked) if momentum is None else float(momentum)  # type: ignore[arg-type]
-    _move(layer.running_mean, mean, weight)  # type: ignore[arg-type]
-    if getattr(layer, "running_variance", "unbiased") == "biased":
-        _move(layer.running_var, variance, weight)  # type: ignore[arg-type]
-    elif count > 1:
-        _move(layer.running_var, variance * (count / (count - 1)), weight)  # type: ignore[arg-type]
+    weight = next_weight(layer)
+    move(layer.running_mean, mean, weight)  # type: ignore[arg-type]
+    if count > 1:
+        biased = getattr(layer, "running_variance", "unbiased") == "biased"
+        move(layer.running_var, variance * (1.0 if biased else count / (count - 1)), weight)  # type: ignore[arg-type]
     return True
 
 
-def _move(buffer: Tensor, value: Tensor, weight: float) -> None:
+def usable(layer: nn.Module, *statistics: Tensor) -> bool:
+    """Whether a batch's statistics are finite; ``layer.skipped_updates`` counts those that are not, the first one warns."""
+    if bool(torch.stack([torch.isfinite(values).all() for values in statistics]).all()):
+        return True
+    skipped = int(getattr(layer, "skipped_updates", 0)) + 1
+    layer.skipped_updates = skipped  # type: ignore[assignment]  # a plain attribute
+    if skipped == 1:
+        warnings.warn(
+            f"{place_of(layer)}: the statistics of a batch are not finite; the population statistics stay as they are "
+            "(counted in skipped_updates)",
+            stacklevel=4,
+        )
+    return False
+
+
+def next_weight(layer: nn.Module) -> float:
+    """Count a batch, and give its weight in the population statistics."""
+    tracked: Tensor = layer.num_batches_tracked  # type: ignore[assignment]
+    tracked.add_(1)
+    return 1.0 / float(tracked) if layer.momentum is None else float(layer.momentum)  # type: ignore[arg-type]
+
+
+@torch.no_grad()
+def move(buffer: Tensor, value: Tensor, weight: float) -> None:
     """Move a buffer in place, in high precision; what would leave the buffer's range stays at its edge."""
     moved = promoted(buffer).lerp(promoted(value), weight)
     buffer.copy_(moved.clamp(max=torch.finfo(buffer.dtype).max))
