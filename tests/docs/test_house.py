@@ -26,6 +26,7 @@ LAYERS = {
     "claims",
     "measurements",
     "ray_engine",
+    "ray_parquet",
     "recommendations",
     "published",
     "tuning",

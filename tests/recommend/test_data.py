@@ -256,3 +256,13 @@ def test_any_text_is_read_or_refused_in_one_line(tmp_path_factory, text):
     except InputError as error:
         problem = str(error)
     assert "\n" not in problem
+
+
+def test_none_as_the_column_of_values_counts_every_event_once(write):
+    rows = "ann,tea,5,{0}\nann,tea,-1,{1}\nbob,tea,0,{2}\n"
+    for columns, stamps in (("user,item,plays,other", "abc"), ("user,item,plays,time", "123")):
+        path = write(columns + "\n" + rows.format(*stamps))
+        counted = read_interactions(path, value="none")
+        assert counted.matrix.toarray().tolist() == [[2.0], [1.0]]
+    path = write("user,item,none\nann,tea,4\n")  # a column may have this name
+    assert read_interactions(path, value="none").matrix.toarray().tolist() == [[4.0]]
