@@ -23,7 +23,7 @@ class FrozenBatchNorm(nn.Module):
 
     Attributes:
         weight, bias, running_mean, running_var: Buffers (C,), under the names that torch.nn's layers have; a checkpoint of
-            these loads.
+            these loads, and of :class:`~tenfold.normalization.BatchRenorm`, whose eps must be the one here.
 
     >>> frozen = FrozenBatchNorm.from_module(nn.BatchNorm2d(8)).train()
     >>> frozen.training, [name for name, _ in frozen.named_parameters()]
@@ -121,9 +121,13 @@ class FrozenBatchNorm(nn.Module):
         return finished(y, add, valid, self.activation)
 
     def _load_from_state_dict(self, state_dict: dict, prefix: str, *rest: object) -> None:
-        state_dict.pop(
-            f"{prefix}num_batches_tracked", None
-        )  # torch.nn's layers count; a frozen one has nothing to count
+        # torch.nn's layers count batches, have no scales with affine=False, and Batch Renormalization keeps the deviation.
+        state_dict.pop(f"{prefix}num_batches_tracked", None)
+        if (deviation := state_dict.pop(f"{prefix}running_std", None)) is not None:
+            state_dict.setdefault(f"{prefix}running_var", deviation.square() - self.eps)
+        if f"{prefix}running_var" in state_dict and not {f"{prefix}weight", f"{prefix}bias"} & state_dict.keys():
+            state_dict[f"{prefix}weight"] = torch.ones_like(self.weight)
+            state_dict[f"{prefix}bias"] = torch.zeros_like(self.bias)
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def extra_repr(self) -> str:
