@@ -198,8 +198,8 @@ def split(data: LabelledData, *, held_out: float = 0.2, seed: int = 0) -> Parts:
         ValueError: A share out of range.
 
     >>> parts = split(dataset("digits"), held_out=0.25)
-    >>> len(parts.inputs), len(parts.test_inputs), round(parts.inputs.mean().item(), 3)
-    (1345, 452, 0.0)
+    >>> len(parts.inputs), len(parts.test_inputs), parts.inputs.mean().abs().item() < 1e-6
+    (1347, 450, True)
     """
     if not 0 < held_out < 1:
         raise ValueError(f"held_out={held_out} must lie between 0 and 1")
@@ -363,7 +363,7 @@ def _inputs_of(inputs: np.ndarray, file: Path) -> np.ndarray:
     require_memory(inputs.size * 8, file, "give a part of the data")
     if inputs.ndim == 3:
         inputs = inputs[:, None]
-    elif inputs.ndim == 4 and inputs.shape[3] in (1, 3, 4) and inputs.shape[1] not in (1, 3, 4):
+    elif inputs.ndim == 4 and inputs.shape[3] in (1, 3) and inputs.shape[1] not in (1, 3):
         inputs = np.moveaxis(inputs, 3, 1)
     elif inputs.ndim not in (2, 4):
         raise InputError(
