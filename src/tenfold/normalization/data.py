@@ -81,8 +81,8 @@ def read_labelled(
 
     Args:
         path: A folder of images with a sub-folder a class; a table ``.csv``, ``.tsv`` (or with ``.gz``), ``.parquet`` with
-            one column of labels and numbers in all others; or an ``.npz`` with an array of labels beside one of rows or
-            images (``data.npz:x_train`` names the latter).
+            one column of labels and numbers in all others; or an ``.npz`` with an array of labels beside one of rows (N, F)
+            or images (N, H, W), (N, C, H, W), or (N, H, W, C) with C = 1 or 3 (``data.npz:x_train`` names the latter).
         label: Name of the column, or array, of labels. None takes the only one called label, labels, class, target or y,
             and in an ``.npz`` otherwise the only array of one axis.
         size: (height, width), or one number for both, to which image files are scaled and cut; None: all must agree.

@@ -101,7 +101,7 @@ def norm_study(
         out: Folder in which each finished run is kept; None keeps nothing.
         resume: Go on from the runs in `out`.
         on_plan: Called with the `Plan` before the first step.
-        on_progress: Called as ``on_progress(steps, norm=..., batch=..., error=...)``.
+        on_progress: Called as ``on_progress(steps, norm=..., size=..., seed=...)``.
 
     Raises:
         ValueError: An argument out of range, or too few examples.
@@ -253,7 +253,7 @@ def _train(
         nonlocal taken
         taken += n
         if on_progress is not None:
-            on_progress(n, norm=run.norm, batch=size, seed=run.seed)
+            on_progress(n, norm=run.norm, size=size, seed=run.seed)
 
     with seeded(derived_seed(run.seed, 2)):  # of weights, and of dropout in the user's network
         model = network(run.norm, run.batch_size).to(parts.inputs.device)
