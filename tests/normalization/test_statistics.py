@@ -6,7 +6,6 @@ import warnings
 import pytest
 import torch
 from torch import nn
-from type_checking import unchecked_annotations
 
 from tenfold.normalization import (
     BatchNorm1d,
@@ -19,6 +18,7 @@ from tenfold.normalization import (
     name_layers,
 )
 from tenfold.normalization.statistics import masked_moments, update_running
+from type_checking import unchecked_annotations
 
 VARIANTS = {
     "batch": BatchNorm1d,

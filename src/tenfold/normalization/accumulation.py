@@ -12,12 +12,14 @@ to the first, the parts are run up to layer k once more, and G_k m_k, itself a s
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal
 
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from tenfold.normalization.any_rank import AnyRankBatchNorm
 from tenfold.normalization.batches import Feeding, Reached, feed, unwrapped
@@ -42,14 +44,16 @@ def pooled_statistics(
 ) -> PooledStatistics:
     """Normalize the parts of a batch by the statistics of the whole batch.
 
-    Within the context every Batch Normalization layer of the module normalizes by the moments of all parts together. At its
-    end the running statistics have moved once, and the parameters' gradients are those of the whole batch, to rounding,
-    provided that the module itself draws no random numbers (dropout): its layers are run several times on each part.
+    Within the context every Batch Normalization layer of the module normalizes by the moments of all parts together. Call
+    the module on each part there, and the backward passes. At its end the running statistics have moved once, and the
+    gradients are those of the whole batch, to rounding: of the parameters, and of parts that are leaves. The module may
+    draw no random numbers (dropout), as its layers are run several times on each part; a warning says so.
 
     Args:
         module: Any module in training mode, with layers of torch.nn or of this library.
         parts: The batch's parts, at least one: inputs, tuples that begin with the input, or dictionaries. They are read
             several times: 2 L + 1 in all for L layers.
+            Parts that other parameters were used to compute are refused: give the whole model.
         gradients: ``"exact"``, or ``"fixed"`` to treat the statistics as constants, which saves the second half of the
             passes and leaves out what the gradient owes to the statistics.
 
@@ -57,11 +61,13 @@ def pooled_statistics(
         A context; iterated over, it is entered and gives the module's output for each part.
 
     Raises:
-        ValueError: There are no parts, a layer is called twice in one pass, a kind of layer has no pooled form (ghost,
-            renorm), or a channel has one value in all.
+        ValueError: There are no parts or a part has a history, a layer is called twice in one pass, a kind of layer has
+            no pooled form (ghost, renorm), or a channel has one value in all.
+        RuntimeError: A backward pass came after the context, too late for the statistics' share of the gradient.
 
     Ioffe & Szegedy 2015, Batch Normalization, section 3, for the gradient through the statistics.
 
+    >>> import torch
     >>> layer = nn.BatchNorm1d(1, eps=0.0)
     >>> parts = [torch.tensor([[0.0], [3.0]]), torch.tensor([[3.0], [6.0], [3.0]])]
     >>> with pooled_statistics(layer, parts):
@@ -100,6 +106,19 @@ class PooledStatistics:
         for name, layer in self._layers.items():
             if running_statistics(layer) is None:
                 raise ValueError(f"{name} keeps no running statistics (track_running_stats=False); it cannot be pooled")
+        if self._exact and any(isinstance(t, Tensor) and t.grad_fn is not None for t in tree_leaves(parts)):
+            raise ValueError(
+                "a part was computed from other parameters, whose gradients would lack a share; give the whole model and "
+                "its inputs, detach the part, or set gradients='fixed'"
+            )
+        for name, child in module.named_modules():
+            if isinstance(child, nn.modules.dropout._DropoutNd) and child.training and child.p > 0:
+                warnings.warn(
+                    f"{name} drops values at random, and the pooled statistics are those without: set its p to 0",
+                    stacklevel=3,
+                )
+                break
+        self._closed = False
         self._order: list[str] = []
         self._leaves: dict[str, _Leaves] = {}
 
@@ -134,8 +153,17 @@ class PooledStatistics:
             )
         self._order = list(calls)
         for name in self._order:
+            if self._exact:
+                self._leaves[name].mean.register_hook(self._refuse_late)
             self._normalize_by_leaves(name)
         return self
+
+    def _refuse_late(self, gradient: Tensor) -> None:
+        if self._closed:
+            raise RuntimeError(
+                "this backward pass comes after the end of pooled_statistics; run it within the context, or set "
+                "gradients='fixed' to leave out what the gradient owes to the statistics"
+            )
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -144,6 +172,7 @@ class PooledStatistics:
             if kind is None and self._exact:
                 self._differentiate_statistics()
         finally:
+            self._closed = True
             for name in self._order:
                 self._layers[name].__dict__.pop("forward", None)
         if kind is None:
