@@ -127,3 +127,23 @@ def test_a_killed_run_resumes_to_the_same_bits(tmp_path):
     length = int(saved.stem.partition("-")[2]) + 3
     resumed = model(iterations=length).fit(plays(), checkpoint=tmp_path, resume=True)
     assert_same_bits(resumed, model(iterations=length).fit(plays()))
+
+
+BITS = """
+import zlib
+import numpy as np
+from scipy import sparse
+from tenfold.recommend import ImplicitALS
+matrix = sparse.random_array((300, 90), density=0.2, format="csr", rng=np.random.default_rng(0))
+model = ImplicitALS(24, alpha=4.0, iterations=1, random_state=0, n_jobs=1, solver="cholesky").fit(matrix)
+print(zlib.crc32(model.user_factors_.tobytes()), zlib.crc32(model.item_factors_.tobytes()))
+"""
+
+
+def test_kernels_that_are_compiled_and_kernels_read_from_disk_give_the_same_bits(tmp_path):
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    first, second = (
+        subprocess.run([sys.executable, "-c", BITS], env=environment, capture_output=True, text=True, check=True).stdout
+        for _ in range(2)
+    )
+    assert first == second

@@ -80,7 +80,9 @@ def _write_dots(scalar, context, builder, signature, arguments):
     return context.make_tuple(builder, signature.return_type, stream.loop(width, 4, body, start))
 
 
-@kernel
+# Not inlined, so that a process which compiles its caller runs another copy than one which reads the caller from disk:
+# where sums may be reordered and fused the copies differ in their last bits.
+@kernel(fastmath=False)
 def solve_definite(a, b, forward):
     """Overwrites ``b`` by the solution of ``A x = b``, and ``a``; False if ``A`` is not positive definite.
 
