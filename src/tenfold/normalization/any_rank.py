@@ -9,6 +9,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from tenfold.normalization.activations import Activation, activated, check_activation
+from tenfold.normalization.compiled import CODES, served
+from tenfold.normalization.operators import batch_norm_operator
 from tenfold.normalization.statistics import (
     Moments,
     OnSingle,
@@ -30,6 +32,29 @@ def finished(y: Tensor, add: Tensor | None, valid: Tensor | None, activation: Ac
         return activated(y if add is None else y + add, activation)
     padding = ~valid.unsqueeze(1)
     return activated(y if add is None else y + add.masked_fill(padding, 0.0), activation).masked_fill(padding, 0.0)
+
+
+def fused_batch_norm(
+    x: Tensor,
+    mean: Tensor | None,
+    variance: Tensor | None,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    eps: float,
+    activation: Activation | None,
+    add: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """``act(normalized x + add)`` with the statistics it was normalized by: the given ones, or else the batch's.
+
+    By a kernel on the CPU, else in torch; the statistics carry no gradient.
+    """
+    if served(x, add):
+        y, mean, variance = batch_norm_operator(x, weight, bias, add, mean, variance, eps, CODES[activation])
+        return y, mean, variance
+    if mean is None or variance is None:
+        mean, variance, _ = masked_moments(x)
+    y = normalized(x, mean, variance, weight, bias, eps)
+    return activated(y if add is None else y + add, activation), mean.detach(), variance.detach()
 
 
 class AnyRankBatchNorm(nn.modules.batchnorm._BatchNorm):
@@ -98,12 +123,24 @@ class AnyRankBatchNorm(nn.modules.batchnorm._BatchNorm):
             ValueError: A shape does not fit, or a channel has one value in training (``on_single="error"``).
         """
         x, valid = self.checked(x, add, mask, lengths)
+        count = x.numel() // self.num_features
+        if valid is None and not (self.training and count <= 1):
+            return self._by_kernel(x, add, count)
         if not self.training:
             return self.finished(self.by_population_or_batch(x, valid), add, valid)
         moments = masked_moments(x, valid)
         mean, variance = self.training_statistics(x, moments)
         update_running(self, moments.mean, moments.variance, moments.count)
         return self.finished(self.affine_normalized(x, mean, variance), add, valid)
+
+    def _by_kernel(self, x: Tensor, add: Tensor | None, count: int) -> Tensor:
+        """All values count: statistics, affine map, sum and activation at once."""
+        kept = self.running_mean is not None and self.running_var is not None
+        statistics = self.population() if kept and not self.training else (None, None)
+        y, mean, variance = fused_batch_norm(x, *statistics, self.weight, self.bias, self.eps, self.activation, add)
+        if self.training:
+            update_running(self, mean, variance, count)
+        return y
 
     def checked(
         self, x: Tensor, add: Tensor | None, mask: Tensor | None, lengths: Tensor | None

@@ -14,9 +14,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from tenfold.normalization.activations import Activation, activated, check_activation
-from tenfold.normalization.any_rank import AnyRankBatchNorm
-from tenfold.normalization.statistics import masked_moments, normalized, refuse_single, update_running
+from tenfold.normalization.activations import Activation, check_activation
+from tenfold.normalization.any_rank import AnyRankBatchNorm, fused_batch_norm
+from tenfold.normalization.statistics import refuse_single, update_running
 
 
 def batch_norm(
@@ -57,18 +57,15 @@ def batch_norm(
     """
     check_activation(activation)
     layer = _Statistics(running_mean, running_var, momentum)
-    if training:
-        moments = masked_moments(x)
-        if moments.count == 1:
-            refuse_single(layer, tuple(x.shape))
-        update_running(layer, moments.mean, moments.variance, moments.count)
-        mean, variance = moments.mean, moments.variance
-    elif running_mean is None or running_var is None:
+    if not training and (running_mean is None or running_var is None):
         raise ValueError("evaluation needs running_mean and running_var; give them, or training=True")
-    else:
-        mean, variance = running_mean, running_var
-    y = normalized(x, mean, variance, weight, bias, eps)
-    return activated(y if add is None else y + add, activation)
+    if training and x.numel() == x.shape[1]:
+        refuse_single(layer, tuple(x.shape))
+    statistics = (None, None) if training else (running_mean, running_var)
+    y, mean, variance = fused_batch_norm(x, *statistics, weight, bias, eps, activation, add)
+    if training:
+        update_running(layer, mean, variance, x.numel() // max(x.shape[1], 1))
+    return y
 
 
 class _Statistics(nn.Module):

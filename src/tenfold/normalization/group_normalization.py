@@ -14,8 +14,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from tenfold.normalization.activations import Activation, activated, check_activation
-from tenfold.normalization.high_precision import by_channel, promoted
+from tenfold.normalization.activations import Activation, check_activation
+from tenfold.normalization.compiled import CODES, served
+from tenfold.normalization.operators import group_norm_operator
+from tenfold.normalization.reference import reference_group_norm
 
 
 def group_norm(
@@ -49,15 +51,10 @@ def group_norm(
     """
     check_group_input(x, num_groups, weight, bias, add)
     check_activation(activation)
-    grouped = promoted(x).reshape(x.shape[0], num_groups, -1)
-    variance, mean = torch.var_mean(grouped, -1, correction=0, keepdim=True)
-    y = ((grouped - mean) * torch.rsqrt(variance + eps)).reshape(x.shape)
-    if weight is not None:
-        y = y * by_channel(promoted(weight), x)
-    if bias is not None:
-        y = y + by_channel(promoted(bias), x)
-    y = y.to(x.dtype)
-    return activated(y if add is None else y + add, activation)
+    if served(x, add):
+        y: Tensor = group_norm_operator(x, weight, bias, add, num_groups, eps, CODES[activation])[0]
+        return y
+    return reference_group_norm(x, num_groups, weight, bias, eps, activation, add)
 
 
 def check_group_input(

@@ -1,0 +1,212 @@
+"""The compiled layers as operators of torch: eager, compiled, exported, with shapes known beforehand and with gradients.
+
+    tenfold::group_norm, tenfold::batch_norm and their backward passes.
+
+Kept for the backward pass are the input and two numbers a set; the activation is computed again from them. Where something
+is added before the activation, it is kept too. Second derivatives go through the torch path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tenfold.normalization import compiled
+from tenfold.normalization.reference import reference_batch_norm, reference_group_norm
+
+NAMES = {code: name for name, code in compiled.CODES.items()}
+
+
+@torch.library.custom_op(
+    "tenfold::group_norm",
+    mutates_args=(),
+    device_types="cpu",
+    schema="(Tensor x, Tensor? weight, Tensor? bias, Tensor? add, int groups, float eps, int activation)"
+    " -> (Tensor, Tensor, Tensor)",
+)
+def group_norm_operator(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, add: Tensor | None, groups: int, eps: float, activation: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Output, means and reciprocal deviations of Group Normalization."""
+    return compiled.group_forward(x, weight, bias, add, groups, eps, activation)
+
+
+@torch.library.custom_op(
+    "tenfold::group_norm_backward",
+    mutates_args=(),
+    device_types="cpu",
+    schema="(Tensor dy, Tensor x, Tensor? weight, Tensor? bias, Tensor? add, Tensor mean, Tensor rstd, int groups,"
+    " int activation) -> (Tensor, Tensor, Tensor, Tensor)",
+)
+def group_norm_backward_operator(
+    dy: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    add: Tensor | None,
+    mean: Tensor,
+    rstd: Tensor,
+    groups: int,
+    activation: int,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """dx, dadd (empty without a sum or an activation), dgamma and dbeta."""
+    dx, dz, dgamma, dbeta = compiled.group_backward(dy, x, weight, bias, add, mean, rstd, groups, activation)
+    return dx, _own(dz, dx, add, activation), dgamma, dbeta
+
+
+@torch.library.custom_op(
+    "tenfold::batch_norm",
+    mutates_args=(),
+    device_types="cpu",
+    schema="(Tensor x, Tensor? weight, Tensor? bias, Tensor? add, Tensor? mean, Tensor? variance, float eps,"
+    " int activation) -> (Tensor, Tensor, Tensor)",
+)
+def batch_norm_operator(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    add: Tensor | None,
+    mean: Tensor | None,
+    variance: Tensor | None,
+    eps: float,
+    activation: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Output, means and variances of Batch Normalization, by given statistics or the batch's."""
+    return compiled.batch_forward(x, weight, bias, add, mean, variance, eps, activation)
+
+
+@torch.library.custom_op(
+    "tenfold::batch_norm_backward",
+    mutates_args=(),
+    device_types="cpu",
+    schema="(Tensor dy, Tensor x, Tensor? weight, Tensor? bias, Tensor? add, Tensor mean, Tensor variance, float eps,"
+    " int activation, bool measured) -> (Tensor, Tensor, Tensor, Tensor)",
+)
+def batch_norm_backward_operator(
+    dy: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    add: Tensor | None,
+    mean: Tensor,
+    variance: Tensor,
+    eps: float,
+    activation: int,
+    measured: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """dx, dadd (empty without a sum or an activation), dgamma and dbeta."""
+    dx, dz, dgamma, dbeta = compiled.batch_backward(dy, x, weight, bias, add, mean, variance, eps, activation, measured)
+    return dx, _own(dz, dx, add, activation), dgamma, dbeta
+
+
+def _own(dz: Tensor, dx: Tensor, add: Tensor | None, activation: int) -> Tensor:
+    """An operator may not return one tensor twice."""
+    return dx.new_empty(0) if add is None or activation == compiled.IDENTITY else dz
+
+
+@group_norm_operator.register_fake
+def _group_shapes(x: Tensor, weight: Any, bias: Any, add: Any, groups: int, eps: float, activation: int) -> Any:
+    sets = x.new_empty((x.shape[0], groups), dtype=torch.float64)
+    return torch.empty_like(x), sets, torch.empty_like(sets)
+
+
+@batch_norm_operator.register_fake
+def _batch_shapes(
+    x: Tensor, weight: Any, bias: Any, add: Any, mean: Any, variance: Any, eps: float, activation: int
+) -> Any:
+    sets = x.new_empty((x.shape[1],), dtype=torch.float64)
+    return torch.empty_like(x), sets, torch.empty_like(sets)
+
+
+def _gradient_shapes(dy: Tensor, x: Tensor, weight: Any, bias: Any, add: Any, *rest: Any) -> Any:
+    activation = rest[3]  # in both backward operators
+    channels = x.new_empty((x.shape[1],), dtype=torch.float64)
+    own = x.new_empty(0) if add is None or activation == compiled.IDENTITY else torch.empty_like(x)
+    return torch.empty_like(x), own, channels, torch.empty_like(channels)
+
+
+group_norm_backward_operator.register_fake(_gradient_shapes)
+batch_norm_backward_operator.register_fake(_gradient_shapes)
+
+
+def _keep_group(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    *tensors, ctx.groups, ctx.eps, ctx.activation = inputs
+    _, mean, rstd = output
+    ctx.save_for_backward(*tensors, mean, rstd)
+    ctx.mark_non_differentiable(mean, rstd)
+
+
+def _keep_batch(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    x, weight, bias, add, given, _, ctx.eps, ctx.activation = inputs
+    _, mean, variance = output
+    ctx.measured = given is None
+    ctx.save_for_backward(x, weight, bias, add, mean, variance)
+    ctx.mark_non_differentiable(mean, variance)
+
+
+def _group_gradients(ctx: Any, dy: Tensor, *unused: Any) -> Any:
+    *tensors, mean, rstd = ctx.saved_tensors
+    if torch.is_grad_enabled():
+        return (
+            *_again(
+                lambda x, weight, bias, add: reference_group_norm(
+                    x, ctx.groups, weight, bias, ctx.eps, NAMES[ctx.activation], add
+                ),
+                tensors,
+                dy,
+            ),
+            None,
+            None,
+            None,
+        )
+    results = group_norm_backward_operator(dy, *tensors, mean, rstd, ctx.groups, ctx.activation)
+    return *_gradients(results, tensors, dy, ctx.activation), None, None, None
+
+
+def _batch_gradients(ctx: Any, dy: Tensor, *unused: Any) -> Any:
+    *tensors, mean, variance = ctx.saved_tensors
+    if torch.is_grad_enabled():
+        statistics = (None, None) if ctx.measured else (mean, variance)
+        return (
+            *_again(
+                lambda x, weight, bias, add: reference_batch_norm(
+                    x, *statistics, weight, bias, ctx.eps, NAMES[ctx.activation], add
+                ),
+                tensors,
+                dy,
+            ),
+            None,
+            None,
+            None,
+            None,
+        )
+    results = batch_norm_backward_operator(dy, *tensors, mean, variance, ctx.eps, ctx.activation, ctx.measured)
+    return *_gradients(results, tensors, dy, ctx.activation), None, None, None, None
+
+
+def _gradients(results: Sequence[Tensor], tensors: Sequence[Tensor | None], dy: Tensor, activation: int) -> Any:
+    """Of x, weight, bias and add, from what a backward operator returned."""
+    dx, dz, dgamma, dbeta = results
+    _, weight, bias, add = tensors
+    return (
+        dx,
+        None if weight is None else dgamma.to(weight.dtype),
+        None if bias is None else dbeta.to(bias.dtype),
+        None if add is None else dy if activation == compiled.IDENTITY else dz,
+    )
+
+
+def _again(function: Any, tensors: Sequence[Tensor | None], dy: Tensor) -> list[Tensor | None]:
+    """Gradients by the torch path, differentiable once more."""
+    wanted = [tensor for tensor in tensors if tensor is not None and tensor.requires_grad]
+    with torch.enable_grad():
+        y = function(*tensors)
+        found = iter(torch.autograd.grad(y, wanted, dy, create_graph=True))
+    return [next(found) if tensor is not None and tensor.requires_grad else None for tensor in tensors]
+
+
+group_norm_operator.register_autograd(_group_gradients, setup_context=_keep_group)
+batch_norm_operator.register_autograd(_batch_gradients, setup_context=_keep_batch)
