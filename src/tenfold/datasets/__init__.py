@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tenfold.datasets.fetching import DatasetUnavailableError, cache_folder, fetch, find
     from tenfold.datasets.handwritten_digits import MNIST, LabelledImages, digits, mnist, mnist_5k
     from tenfold.datasets.movielens import Ratings, movielens_100k
+    from tenfold.datasets.pronunciations import PronouncingDictionary, cmudict
     from tenfold.datasets.registry import DATASETS, card
 
 __all__ = [
@@ -22,10 +23,12 @@ __all__ = [
     "DatasetCard",
     "DatasetUnavailableError",
     "LabelledImages",
+    "PronouncingDictionary",
     "Ratings",
     "Source",
     "cache_folder",
     "card",
+    "cmudict",
     "digits",
     "fetch",
     "find",
@@ -42,10 +45,12 @@ _HOMES = {
     "DatasetCard": "cards",
     "DatasetUnavailableError": "fetching",
     "LabelledImages": "handwritten_digits",
+    "PronouncingDictionary": "pronunciations",
     "Ratings": "movielens",
     "Source": "cards",
     "cache_folder": "fetching",
     "card": "registry",
+    "cmudict": "pronunciations",
     "digits": "handwritten_digits",
     "fetch": "fetching",
     "find": "fetching",

@@ -5,9 +5,10 @@ from __future__ import annotations
 from tenfold.datasets.cards import DatasetCard
 from tenfold.datasets.handwritten_digits import DIGITS_CARD, MNIST_5K_CARD, MNIST_CARD
 from tenfold.datasets.movielens import MOVIELENS_100K_CARD
+from tenfold.datasets.pronunciations import CMUDICT_CARD
 from tenfold.errors import InputError
 
-DATASETS: tuple[DatasetCard, ...] = (DIGITS_CARD, MNIST_CARD, MNIST_5K_CARD, MOVIELENS_100K_CARD)
+DATASETS: tuple[DatasetCard, ...] = (DIGITS_CARD, MNIST_CARD, MNIST_5K_CARD, MOVIELENS_100K_CARD, CMUDICT_CARD)
 
 
 def card(name: str) -> DatasetCard:
