@@ -107,6 +107,14 @@ def test_a_batch_that_is_not_finite_is_left_out_and_counted(make, bad):
     assert "skipped_updates" not in model.state_dict()
 
 
+def test_a_refused_part_of_a_ghost_batch_leaves_no_trace_of_the_others():
+    layer = GhostBatchNorm(2, virtual_batch_size=2)
+    before = copy.deepcopy(layer.state_dict())
+    with pytest.raises(ValueError, match="needs more than 1 value"):
+        layer(torch.randn(4, 2, 3), lengths=torch.tensor([3, 2, 1, 0]))
+    assert all(torch.equal(value, before[name]) for name, value in layer.state_dict().items())
+
+
 def test_padding_of_the_summand_counts_as_little_as_that_of_the_input(make):
     # tensorflow#30161, deepspeech.pytorch#312
     lengths = torch.tensor([3, 1, 2, 3])

@@ -26,7 +26,7 @@ TILE = 1024  # numbers of a row that several positions make up
 CHUNK = 1 << 18  # numbers of which the sums are formed by one thread
 ALONE = 1 << 16  # numbers up to which a second thread costs more than it brings
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Layout(NamedTuple):

@@ -86,14 +86,14 @@ class GhostBatchNorm(AnyRankBatchNorm):
         x, valid = self.checked(x, add, mask, lengths)
         if not self.training:
             return self.finished(self.by_population_or_batch(x, valid), add, valid)
-        outputs = []
         sizes = self._part_sizes(x)
+        parts = x.split(sizes)
         masks = [None] * len(sizes) if valid is None else valid.split(sizes)
-        for part, part_valid in zip(x.split(sizes), masks, strict=True):
-            moments = masked_moments(part, part_valid)
-            mean, variance = self.training_statistics(part, moments)
-            update_running(self, moments.mean, moments.variance, moments.count)
-            outputs.append(self.affine_normalized(part, mean, variance))
+        moments = [masked_moments(part, part_valid) for part, part_valid in zip(parts, masks, strict=True)]
+        statistics = [self.training_statistics(part, own) for part, own in zip(parts, moments, strict=True)]
+        for own in moments:  # after the last part that could be refused
+            update_running(self, own.mean, own.variance, own.count)
+        outputs = [self.affine_normalized(part, *own) for part, own in zip(parts, statistics, strict=True)]
         y = torch.cat(outputs) if outputs else x * 0.0
         return self.finished(y, add, valid)
 
