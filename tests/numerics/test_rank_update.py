@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tenfold.numerics import padded, rank_update, solve_definite
+from tenfold.numerics import padded, rank_update, solve_definite, transform_rows
 
 WIDTHS = [*range(1, 41), 64, 65, 100]
 CLOSE = {"float32": 2e-5, "float64": 1e-13}
@@ -42,3 +42,20 @@ def test_a_matrix_that_is_not_positive_definite_is_told(dtype, place, pivot):
     matrix = np.eye(16, dtype=dtype)
     matrix[place, place] = pivot
     assert not solve_definite(matrix, np.ones(16, dtype), np.empty(16, dtype))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_rows_are_transformed_one_by_one_and_in_place(dtype):
+    rng = np.random.default_rng(2)
+    for width in (1, 5, 16, 40, 70):
+        source, matrix = rng.standard_normal((21, width)).astype(dtype), np.zeros((width, padded(width, dtype)), dtype)
+        matrix[:, :width] = rng.standard_normal((width, width))
+        every, some = np.zeros((2, 21, matrix.shape[1]), dtype)
+        transform_rows(np.arange(21), source, matrix, every)
+        np.testing.assert_allclose(every, source @ matrix, rtol=0, atol=100 * CLOSE[dtype])
+        chosen = np.array([20, 3, 4])
+        transform_rows(chosen, source, matrix, some)
+        np.testing.assert_array_equal(some[chosen], every[chosen])  # the same bits whatever is computed beside them
+        assert not np.delete(some, chosen, axis=0).any()
+        transform_rows(np.arange(21), source, matrix, source)
+        np.testing.assert_array_equal(source, every[:, :width])

@@ -30,7 +30,7 @@ from tenfold.numerics.normal_tails import (
     ndtr32,
     ndtr64,
 )
-from tenfold.numerics.rank_update import rank_update
+from tenfold.numerics.rank_update import rank_update, transform_rows
 from tenfold.numerics.vectors import padded
 
 __all__ = [
@@ -64,4 +64,5 @@ __all__ = [
     "solve_definite",
     "tanh32",
     "tanh64",
+    "transform_rows",
 ]

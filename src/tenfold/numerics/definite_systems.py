@@ -101,11 +101,11 @@ def solve_definite(a, b, forward):
             while column < k:
                 vectors = min(WIDEST, (k - column) // lanes)
                 if vectors == 3:
-                    _take_three(a, a, a, f, k, f, column)
+                    _take_three(a, a, a, f, k, k, f, column)
                 elif vectors == 2:
-                    _take_two(a, a, a, f, k, f, column)
+                    _take_two(a, a, a, f, k, k, f, column)
                 else:
-                    _take_one(a, a, a, f, k, f, column)
+                    _take_one(a, a, a, f, k, k, f, column)
                 column += vectors * lanes
         # the corner: U[f:f+4, f:f+4], its diagonal inverted, and what of the right-hand side it solves
         pivot = a[f, f]

@@ -149,6 +149,16 @@ def _apply(rows, count, weights, x, result):
 
 
 @kernel
+def _curvature(rows, count, weights, x):
+    """``x . (x + sum_t w_t z_t (z_t . x))``."""
+    result = _dot(x, x)
+    for t in range(0, count, 4):
+        p, q, r, s = four_dots(rows, t, x.size, x)
+        result += weights[t] * p * p + weights[t + 1] * q * q + weights[t + 2] * r * r + weights[t + 3] * s * s
+    return result
+
+
+@kernel
 def conjugate_gradient_rows(
     order, indptr, indices, confidence, base, table, diagonal, shift, width, steps, tolerance, out
 ):
@@ -217,8 +227,13 @@ def conjugate_gradient_rows(
             direction[j] = scaled[j]
         energy = _dot(residual, scaled)
         size = _dot(residual, residual)
-        for _ in range(steps):
+        for step in range(steps):
             if not _dot(residual, residual) > tolerance * tolerance * size:
+                break
+            if step == steps - 1:  # no residual is needed after it
+                length = energy / _curvature(gathered, count, row_weights, direction)
+                if length > zero:
+                    _add_scaled(x, length, direction)
                 break
             _apply(gathered, count, row_weights, direction, product)
             curvature = _dot(direction, product)
@@ -300,6 +315,27 @@ def subspace_rows(order, indptr, indices, confidence, base, table, diagonal, shi
             for t in range(count):
                 products[t] += _dot(plain[t], change)
     return -1
+
+
+@kernel
+def smallest_confidences(indptr, confidence):
+    """The smallest ``c`` of each row; infinity where there are no entries."""
+    result = np.empty(indptr.size - 1, confidence.dtype)
+    for row in range(result.size):
+        smallest = confidence.dtype.type(np.inf)
+        for t in range(indptr[row], indptr[row + 1]):
+            smallest = min(smallest, abs(confidence[t]))
+        result[row] = smallest
+    return result
+
+
+@kernel
+def column_weights(indices, confidence, base, columns):
+    """``sum w`` over the entries of each column, in float64."""
+    result = np.zeros(columns)
+    for t in range(indices.size):
+        result[indices[t]] += abs(np.float64(confidence[t])) - base
+    return result
 
 
 @kernel

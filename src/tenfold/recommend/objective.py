@@ -84,7 +84,9 @@ class Objective:
     def rows(self, matrix: sparse.csr_array | sparse.csc_array, confidence: np.ndarray | None = None) -> Rows:
         """The rows of a matrix of counts (columns, of a CSC matrix), ready to be solved for."""
         weights = self.confidences(matrix.data) if confidence is None else confidence
-        return Rows(matrix.indptr.astype(np.int64), matrix.indices, weights, self.base)
+        # one width of indices, so that the same machine code, and with it the same bits, serves every matrix
+        indices = matrix.indices.astype(np.int32, copy=False) if max(matrix.shape) < 2**31 else matrix.indices
+        return Rows(matrix.indptr.astype(np.int64), indices, weights, self.base)
 
     def lambdas(self, lengths: Int[np.ndarray, " rows"], others: int) -> Float[np.ndarray, " rows"]:
         """Each row's lambda, see `row_regularization`."""

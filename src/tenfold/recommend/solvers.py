@@ -23,7 +23,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from tenfold.numerics import padded
+from tenfold.numerics import padded, transform_rows
 from tenfold.recommend import kernels
 from tenfold.runtime import blas_single_thread, parallel_rows
 
@@ -34,9 +34,6 @@ WIDTH = 64  # coordinates of a block of the subspace solver
 HEAVY = 0.5  # excess beyond which a few steps from the last factors lag behind the exact solution
 SMALLEST = 1e-3  # weight of an entry in a dual system, as a share of what a cell without an entry weighs
 DIRECT, DUAL, GRADIENT, SUBSPACE = range(4)
-# Rows turned back into the original coordinates at a time, in float64: BLAS gives a row the same bits in every block of this
-# size, which it does not for blocks of other sizes, nor in float32. So factors do not depend on who solves which rows.
-TURNED = 384
 
 
 @dataclass(frozen=True)
@@ -66,13 +63,11 @@ class Rows:
     @cached_property
     def all_positive(self) -> Bool[np.ndarray, " rows"]:
         """Rows in which every weight is positive, and not so small that its inverse root spoils the dual system."""
-        bad = np.concatenate([[0], np.cumsum(np.abs(self.confidence) <= self.base * (1 + SMALLEST))])
-        return bad[self.indptr[1:]] == bad[self.indptr[:-1]]
+        return kernels.smallest_confidences(self.indptr, self.confidence) > self.base * (1 + SMALLEST)
 
-    @cached_property
-    def column_weights(self) -> Float[np.ndarray, " columns"]:
-        """Sum of the weights of each column, as far as columns occur."""
-        return np.bincount(self.indices, np.abs(self.confidence) - self.base).astype(np.float64, copy=False)
+    def column_weights(self, columns: int) -> Float[np.ndarray, " columns"]:
+        """Sum of the weights of each of so many columns."""
+        return kernels.column_weights(self.indices, self.confidence, self.base, columns)
 
 
 def gram_matrix(factors: Float[np.ndarray, "rows k"]) -> Float[np.ndarray, "k k"]:
@@ -113,22 +108,26 @@ def half_step(
     """
     dtype, k = fixed.dtype, fixed.shape[1]
     with blas_single_thread():  # the same bits for any number of threads, and no two thread pools at odds
-        gram = gram_matrix(fixed) if gram is None else gram
-        values, vectors = np.linalg.eigh(unobserved_weight * gram)
-        values = np.maximum(values, 0.0)
-        if regularization.min(initial=np.inf) <= 0 and values[0] <= 8 * k * np.finfo(dtype).eps * values[-1]:
-            raise ValueError(
-                f"regularization=0 leaves a singular system: the {len(fixed)} rows of the fixed side do not span {k} "
-                "factors; set regularization above 0 or factors lower"
-            )
-        exact = Basis(vectors, values, regularization, vectors)
-        gradient = _whitened(exact, fixed, rows) if solver in ("auto", "cg") else exact
-        methods = _methods(rows, k, solver, started=start is not None, heavy=gradient.excess > HEAVY)
+        shared = unobserved_weight * (gram_matrix(fixed) if gram is None else gram)
+        if regularization.min(initial=np.inf) <= 0:
+            values = np.linalg.eigvalsh(shared)
+            if values[0] <= 8 * k * np.finfo(dtype).eps * values[-1]:
+                raise ValueError(
+                    f"regularization=0 leaves a singular system: the {len(fixed)} rows of the fixed side do not span {k} "
+                    "factors; set regularization above 0 or factors lower"
+                )
+        gradient = None
+        if solver in ("cg", "auto"):
+            gradient = _gradient_basis(shared, fixed, rows, regularization, n_jobs, rotate=solver == "cg")
+        heavy = gradient is None or gradient.excess > HEAVY
+        methods = _methods(rows, k, solver, gradient=not heavy)
         result = np.zeros((len(rows), padded(k, dtype)), dtype)
         for method in np.unique(methods):
-            basis = gradient if method == GRADIENT else exact
-            _solve(int(method), np.flatnonzero(methods == method), basis, fixed, rows, start, n_jobs, result)
-    return np.ascontiguousarray(result[:, :k])
+            basis = gradient if method == GRADIENT else None
+            if basis is None:
+                basis = _eigenbasis(shared, fixed, regularization, n_jobs)
+            _solve(int(method), np.flatnonzero(methods == method), basis, rows, start, n_jobs, result)
+    return result if result.shape[1] == k else np.ascontiguousarray(result[:, :k])
 
 
 @dataclass(frozen=True)
@@ -140,58 +139,104 @@ class Basis:
         diagonal: ``T^T (w_0 Y^T Y) T``, plus lambda where that is the same for all rows and included.
         shift: What each row still adds to the diagonal.
         inverse: ``T^-T``: coordinates are ``factors @ inverse``.
-        excess: Mean weight of a row's own entries against the shared part, a diagonal entry's average.
+        table: ``Y T``, padded.
+        excess: Mean weight of a row's own entries against the shared part, a diagonal entry's average; 0 if not asked for.
     """
 
     vectors: Float[np.ndarray, "k k"]
     diagonal: Float[np.ndarray, " k"]
     shift: Float[np.ndarray, " rows"]
     inverse: Float[np.ndarray, "k k"]
+    table: Float[np.ndarray, "items padded"]
     excess: float = 0.0
 
 
-def _whitened(basis: Basis, fixed: Float[np.ndarray, "items k"], rows: Rows) -> Basis:
-    """Shared part the identity and average excess diagonal; the basis as it is where rows have lambdas of their own."""
+def _padded_columns(matrix: Float[np.ndarray, "k k"], dtype: np.dtype) -> Float[np.ndarray, "k padded"]:
+    result = np.zeros((len(matrix), padded(len(matrix), dtype)), dtype)
+    result[:, : len(matrix)] = matrix
+    return result
+
+
+def _transformed(
+    fixed: Float[np.ndarray, "items k"], vectors: Float[np.ndarray, "k k"], n_jobs: int | None
+) -> Float[np.ndarray, "items padded"]:
+    """``fixed @ vectors``, padded; the bits of a row do not depend on the others, as they do in BLAS."""
+    matrix = _padded_columns(vectors, fixed.dtype)
+    result = np.empty((len(fixed), matrix.shape[1]), fixed.dtype)
+
+    def block(first: int, last: int) -> None:
+        transform_rows(np.arange(first, last), fixed, matrix, result)
+
+    parallel_rows(block, len(fixed), n_jobs, uses_blas=False)
+    return result
+
+
+def _eigenbasis(
+    shared: Float[np.ndarray, "k k"],
+    fixed: Float[np.ndarray, "items k"],
+    regularization: Float[np.ndarray, " rows"],
+    n_jobs: int | None,
+) -> Basis:
+    values, vectors = np.linalg.eigh(shared)
+    table = _transformed(fixed, vectors, n_jobs)
+    return Basis(vectors, np.maximum(values, 0.0), regularization, vectors, table)
+
+
+def _gradient_basis(
+    shared: Float[np.ndarray, "k k"],
+    fixed: Float[np.ndarray, "items k"],
+    rows: Rows,
+    regularization: Float[np.ndarray, " rows"],
+    n_jobs: int | None,
+    *,
+    rotate: bool,
+) -> Basis:
+    """Coordinates for conjugate gradients, with the excess measured.
+
+    The shared part is the identity where all rows have one lambda, and diagonal otherwise. Where the excess is large it can
+    be made diagonal on average too (``rotate``).
+    """
     k = fixed.shape[1]
-    mean_weights = np.zeros(len(fixed))
-    mean_weights[: len(rows.column_weights)] = rows.column_weights / max(len(rows), 1)
-    shared = basis.diagonal + (basis.shift.mean() if len(rows) else 0.0)
-    root = np.sqrt(np.maximum(shared, np.finfo(fixed.dtype).tiny))
-    white = basis.vectors / root
-    z = fixed @ white.astype(fixed.dtype)
-    excess = ((z * mean_weights[:, None].astype(fixed.dtype)).T @ z).astype(np.float64)
-    average = float(np.trace(excess)) / k
-    if len(rows) and np.ptp(basis.shift) > 0:
-        return replace(basis, excess=average)
-    _, rotation = np.linalg.eigh(excess)
-    return Basis(white @ rotation, np.ones(k), np.zeros(len(rows)), (basis.vectors * root) @ rotation, average)
+    if len(rows) == 0 or np.ptp(regularization) > 0:
+        basis = _eigenbasis(shared, fixed, regularization, n_jobs)
+    else:
+        root = np.linalg.cholesky(shared + regularization[0] * np.eye(k))  # the shared part is L L^T, T is L^-T
+        white = np.linalg.inv(root).T
+        basis = Basis(white, np.ones(k), np.zeros(len(rows)), root, _transformed(fixed, white, n_jobs))
+    mean_weights = (rows.column_weights(len(fixed)) / max(len(rows), 1)).astype(fixed.dtype)
+    scales = 1 / np.maximum(basis.diagonal + (basis.shift.mean() if len(rows) else 0.0), np.finfo(fixed.dtype).tiny)
+    excess = float((mean_weights @ np.square(basis.table))[:k] @ scales) / k
+    if not rotate or excess <= HEAVY or np.ptp(regularization) > 0:
+        return replace(basis, excess=excess)
+    z = basis.table[:, :k]
+    _, rotation = np.linalg.eigh(((z * mean_weights[:, None]).T @ z).astype(np.float64))
+    vectors = basis.vectors @ rotation
+    return Basis(
+        vectors, basis.diagonal, basis.shift, basis.inverse @ rotation, _transformed(fixed, vectors, n_jobs), excess
+    )
 
 
 def _solve(
     method: int,
     chosen: Int[np.ndarray, " chosen"],
     basis: Basis,
-    fixed: Float[np.ndarray, "items k"],
     rows: Rows,
     start: Float[np.ndarray, "rows k"] | None,
     n_jobs: int | None,
     result: Float[np.ndarray, "rows padded"],
 ) -> None:
     """Writes the factors of the chosen rows into ``result``."""
-    dtype, k = fixed.dtype, fixed.shape[1]
-    table = np.zeros((len(fixed), result.shape[1]), dtype)
-    table[:, :k] = fixed @ basis.vectors.astype(dtype)
-    diagonal = np.ones(result.shape[1], dtype)
+    table, dtype, k = basis.table, basis.table.dtype, len(basis.vectors)
+    forth, back = _padded_columns(basis.inverse, dtype), _padded_columns(basis.vectors.T, dtype)
+    warm = method in (GRADIENT, SUBSPACE) and start is not None
+    diagonal = np.ones(table.shape[1], dtype)
     diagonal[:k] = basis.diagonal
-    if method in (GRADIENT, SUBSPACE) and start is not None:
-        result[chosen, :k] = start[chosen] @ basis.inverse.astype(dtype)
     order = chosen[np.argsort(-rows.lengths[chosen], kind="stable")]
     shift = basis.shift.astype(dtype)
     confidence = rows.confidence.astype(dtype, copy=False)
     arguments = (rows.indptr, rows.indices, confidence, dtype.type(rows.base), table, diagonal, shift, k)
 
-    def block(first: int, last: int) -> int:
-        part = order[first:last]
+    def solve(part: Int[np.ndarray, " part"]) -> int:
         if method == DIRECT:
             return kernels.direct_rows(part, *arguments, result)
         if method == DUAL:
@@ -200,29 +245,32 @@ def _solve(
             return kernels.subspace_rows(part, *arguments, min(WIDTH, table.shape[1]), result)
         return kernels.conjugate_gradient_rows(part, *arguments, STEPS, dtype.type(1e-6), result)
 
-    costs = _nanoseconds(rows.lengths[order], k, method)
+    def block(first: int, last: int) -> int:
+        part = order[first:last]
+        if warm:
+            transform_rows(part, start, forth, result)
+        failed = solve(part)
+        transform_rows(part, result, back, result)
+        return failed
+
+    costs = _nanoseconds(rows.lengths[order], k, method) + k * k / 50
     failed = [row for row in parallel_rows(block, costs, n_jobs, uses_blas=False) if row >= 0]
     if failed:
         raise ValueError(f"the system of row {failed[0]} is not positive definite; set regularization higher")
-    for first in range(0, len(chosen), TURNED):
-        part = chosen[first : first + TURNED]
-        turned = np.zeros((TURNED, k))
-        turned[: len(part)] = result[part, :k]
-        result[part, :k] = (turned @ basis.vectors.T)[: len(part)]
 
 
-def _methods(rows: Rows, k: int, solver: Solver, *, started: bool, heavy: bool) -> Int[np.ndarray, " rows"]:
+def _methods(rows: Rows, k: int, solver: Solver, *, gradient: bool) -> Int[np.ndarray, " rows"]:
     """How each row is solved.
 
-    ``auto`` takes gradient steps where they cost less than the exact solution, unless there is no start to improve on or
-    the rows' own entries outweigh what they share, where few steps lag behind.
+    ``auto`` takes gradient steps where they cost less than the exact solution, unless the rows' own entries outweigh what
+    they share, where few steps lag behind (``gradient`` is False).
     """
     if solver in ("cg", "subspace"):
         return np.full(len(rows), GRADIENT if solver == "cg" else SUBSPACE)
-    direct, dual, gradient = (_nanoseconds(rows.lengths, k, method) for method in (DIRECT, DUAL, GRADIENT))
+    direct, dual, steps = (_nanoseconds(rows.lengths, k, method) for method in (DIRECT, DUAL, GRADIENT))
     methods = np.where(rows.all_positive & (dual < direct), DUAL, DIRECT)
-    if solver == "auto" and started and not heavy:
-        methods = np.where(np.where(methods == DUAL, dual, direct) <= gradient, methods, GRADIENT)
+    if solver == "auto" and gradient:
+        methods = np.where(np.where(methods == DUAL, dual, direct) <= steps, methods, GRADIENT)
     return methods
 
 
