@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tenfold.mixture import GaussianMixture
-from tenfold.mixture.combined import combined_expectation, logits_gradients, overlap, pathwise_weight, score_gradients
+from tenfold.mixture.combined import combined_expectation, overlap, pathwise_gradients, pathwise_weight, score_gradients
 from tenfold.mixture.pathwise import ESTIMATORS
 from tenfold.mixture.probes import place_probes
 
@@ -39,8 +39,9 @@ def estimates(name, separation, samples, repeats):
     x = mixture.sample((samples,)).requires_grad_()
     values = FUNCTIONS[name][0](x)
     (slope,) = torch.autograd.grad(values.sum(), x)
-    theta = (logits.detach(), mixture.loc, mixture.scale)
-    pathwise, score, _ = logits_gradients(values.detach(), slope, x.detach(), *theta)
+    x, pi = x.detach(), mixture.probs.detach()
+    pathwise = pathwise_gradients(slope, x, logits.detach(), mixture.loc, mixture.scale)
+    score = score_gradients(values.detach(), mixture.responsibilities(x).detach(), pi)
     return logits.grad, pathwise.mean(0), score.mean(0)
 
 
@@ -159,7 +160,8 @@ def test_weight_does_not_depend_on_the_samples():
         combined_expectation(f, x, *theta).sum().backward()
         moved = x.clone().requires_grad_()
         (slope,) = torch.autograd.grad(f(moved).sum(), moved)
-        pathwise, score, _ = logits_gradients(f(x), slope, x, *(t.detach() for t in theta))
+        pathwise = pathwise_gradients(slope, x, *(t.detach() for t in theta))
+        score = score_gradients(f(x), mixture.responsibilities(x).detach(), mixture.probs.detach())
         expected = (weight * pathwise + (1 - weight) * score).mean(0)
         torch.testing.assert_close(logits.grad, expected, rtol=1e-12, atol=1e-14)
 
@@ -180,7 +182,8 @@ def test_probes_average_to_the_moments_of_the_mixture(components, dims, full):
     if full:
         scale = torch.diag_embed(scale) + 0.3 * torch.randn(4, components, dims, dims, dtype=DOUBLE).tril(-1)
     mixture = GaussianMixture(logits=torch.randn(4, components, dtype=DOUBLE), loc=loc, **{name: scale})
-    y, weight = place_probes(mixture.logits, loc, scale, 4096)
+    y, weight, responsibility = place_probes(mixture.logits, loc, scale, 4096)
+    torch.testing.assert_close(responsibility, mixture.responsibilities(y), rtol=1e-6, atol=1e-12)
     weight = weight.unsqueeze(-1)
     deviation = mixture.variance.sqrt()
     torch.testing.assert_close(weight.sum(0), torch.ones(4, 1, dtype=DOUBLE))

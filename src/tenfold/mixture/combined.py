@@ -80,42 +80,28 @@ def combined_expectation(
             loc.reshape(rows, *loc.shape[-2:]),
             scale.reshape(rows, *scale.shape[len(batch) :]),
         )
-        pathwise, score, _ = logits_gradients(
-            values.detach().reshape(samples, rows),
-            slope.reshape(samples, rows, x.shape[-1]),
-            x.reshape(samples, rows, x.shape[-1]),
-            *flat,
-        )
+        x = x.reshape(samples, rows, x.shape[-1])
+        pathwise = pathwise_gradients(slope.reshape(x.shape), x, *flat)
+        responsibility, _ = quantile.posterior(x, *flat)
+        score = score_gradients(values.detach().reshape(samples, rows), responsibility, torch.softmax(flat[0], -1))
     weight = pathwise_weight(f, batch, *flat, samples)
     gradient = (weight * pathwise + (1 - weight) * score).mean(0).reshape(logits.shape)
     combined: Tensor = _AttachLogitsGradient.apply(mean, logits, gradient)
     return combined
 
 
-def logits_gradients(
-    values: Float[Tensor, "S B"],
+def pathwise_gradients(
     slope: Float[Tensor, "S B D"],
     x: Float[Tensor, "S B D"],
     logits: Float[Tensor, "B K"],
     loc: Float[Tensor, "B K D"],
     scale: Float[Tensor, "..."],
-) -> tuple[Float[Tensor, "S B K"], Float[Tensor, "S B K"], Float[Tensor, "S B K"]]:
-    """Each sample's pathwise gradient of ``E f`` in the logits, its score gradient, and its responsibilities.
-
-    Args:
-        values: ``f(x)``.
-        slope: ``df/dx``.
-        x: Samples.
-        logits: Unnormalised log weights.
-        loc: Means.
-        scale: Standard deviations or Cholesky factors.
-    """
-    if scale.dim() == loc.dim() + 1:
-        pathwise = torch_gradients(slope, x, logits, loc, scale, "quantile", True)[0]
-    else:
-        pathwise = torch.ops.tenfold.mixture_gradients(slope, x, logits, loc, scale, "quantile", True)[0]
-    responsibility, _ = quantile.posterior(x, logits, loc, scale)
-    return pathwise, score_gradients(values, responsibility, torch.softmax(logits, -1)), responsibility
+) -> Float[Tensor, "S B K"]:
+    """``df/dx dx/dlogits`` of each sample by the quantile transform, with ``df/dx`` the slope."""
+    full = scale.dim() == loc.dim() + 1
+    gradients = torch_gradients if full else torch.ops.tenfold.mixture_gradients
+    pathwise: Tensor = gradients(slope, x, logits, loc, scale, "quantile", True)[0]
+    return pathwise
 
 
 def score_gradients(
@@ -143,7 +129,7 @@ def pathwise_weight(
         return torch.zeros_like(logits[:, :1])
     working = torch.promote_types(given, torch.float32)
     theta = (logits.detach().to(working), loc.detach().to(working), scale.detach().to(working))
-    y, w = place_probes(*theta)
+    y, w, responsibility = place_probes(*theta)
     with torch.enable_grad():
         points = y.to(given).reshape(len(y), *batch, dims).requires_grad_()
         values = f(points)
@@ -158,7 +144,7 @@ def pathwise_weight(
     w = torch.where(known, w, 0.0)
     w = w / w.sum(0).clamp(min=torch.finfo(working).tiny)
     pi = torch.softmax(theta[0], -1)
-    pathwise, _, responsibility = logits_gradients(value, slope, y, *theta)
+    pathwise = pathwise_gradients(slope, y, *theta)
     deviation, excess = value - (w * value).sum(0), responsibility - pi
     score, w = deviation.unsqueeze(-1) * excess, w.unsqueeze(-1)
     mean = (w * score).sum(0)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from tenfold.claims import Curve, Measurement, Plot
-from tenfold.mixture.combined import combined_expectation, logits_gradients
+from tenfold.mixture.combined import combined_expectation, pathwise_gradients, score_gradients
 from tenfold.mixture.gaussian_mixture import GaussianMixture
 from tenfold.mixture.implicit import monte_carlo_pathwise
 from tenfold.mixture.pathwise import ESTIMATORS, Estimator, move_with_parameters
@@ -227,9 +227,11 @@ def separation(seed: int, scale: str) -> Measurement:
         logits = torch.zeros(repeats, 2, dtype=DOUBLE, requires_grad=True)
         loc = torch.tensor([[-distance / 2], [distance / 2]], dtype=DOUBLE).expand(repeats, 2, 1).contiguous()
         ones = torch.ones_like(loc)
-        x = GaussianMixture(logits=logits, loc=loc, scale=ones).sample((samples,), generator=generator)
+        mixture = GaussianMixture(logits=logits, loc=loc, scale=ones)
+        x = mixture.sample((samples,), generator=generator)
         with torch.no_grad():
-            pathwise, score, _ = logits_gradients(x.squeeze(-1), torch.ones_like(x), x, logits, loc, ones)
+            pathwise = pathwise_gradients(torch.ones_like(x), x, logits, loc, ones)
+            score = score_gradients(x.squeeze(-1), mixture.responsibilities(x), mixture.probs)
         value = combined_expectation(lambda x: x.squeeze(-1), x, logits, loc, ones)
         (combined,) = torch.autograd.grad(value.sum(), logits)
         for name, gradient in (("pathwise", pathwise.mean(0)), ("score", score.mean(0)), ("combined", combined)):

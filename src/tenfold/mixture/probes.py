@@ -16,10 +16,8 @@ from __future__ import annotations
 import math
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
-
-from tenfold.mixture import quantile
 
 PROBES = 64
 WIDENING = 0.4
@@ -27,8 +25,8 @@ WIDENING = 0.4
 
 def place_probes(
     logits: Float[Tensor, "B K"], loc: Float[Tensor, "B K D"], scale: Float[Tensor, "..."], count: int = PROBES
-) -> tuple[Float[Tensor, "M B D"], Float[Tensor, "M B"]]:
-    """Probes of each batch element and their weights, which sum to one.
+) -> tuple[Float[Tensor, "M B D"], Float[Tensor, "M B"], Float[Tensor, "M B K"]]:
+    """Probes of each batch element, their weights, which sum to one, and the responsibilities of the components for them.
 
     Args:
         logits: Unnormalised log weights, K at least 2.
@@ -37,41 +35,68 @@ def place_probes(
         count: Number M of probes.
 
     >>> loc = torch.tensor([[[-1.0], [3.0]]], dtype=torch.float64)
-    >>> y, w = place_probes(torch.zeros(1, 2, dtype=torch.float64), loc, torch.ones_like(loc))
+    >>> y, w, r = place_probes(torch.zeros(1, 2, dtype=torch.float64), loc, torch.ones_like(loc))
     >>> (w * y.squeeze(-1)).sum().round(decimals=1)  # the mean of the mixture
     tensor(1., dtype=torch.float64)
+    >>> (w.unsqueeze(-1) * r).sum(0).round(decimals=1)  # its weights
+    tensor([[0.5000, 0.5000]], dtype=torch.float64)
     """
     components, dims = loc.shape[-2:]
     full = scale.dim() == loc.dim() + 1
-    deviation = scale.diagonal(dim1=-2, dim2=-1) if full else scale
     start, end, share, gaps = _positions(components, count, loc)
     origin = loc.mean(-2, keepdim=True)
-    ends = loc - origin
-    center = (torch.lerp(ends[:, start], ends[:, end], share.unsqueeze(-1))).transpose(0, 1)  # (M, B, D)
+    means = loc - origin
+    center = torch.lerp(means[:, start], means[:, end], share.unsqueeze(-1))  # (B, M, D)
     nearer = torch.where(share < 0.5, start, end)
-    own = torch.arange(count, device=loc.device), slice(None), nearer
-    white_center = _whiten(center, scale, full)[own]
-    span = _whiten((ends[:, end] - ends[:, start]).transpose(0, 1), scale, full)[own].norm(dim=-1)
-    widen = (1 + WIDENING / math.sqrt(dims)) * (span / gaps).clamp(min=1) ** (1 / dims)  # (M, B)
-    noise = widen.unsqueeze(-1) * _normal_sequence(count, dims, loc).unsqueeze(1)
-    spread = scale[:, nearer].transpose(0, 1)
+    spread, line = scale[:, nearer], (means[:, end] - means[:, start]).unsqueeze(-1)
+    white = torch.linalg.solve_triangular(spread, line, upper=False) if full else line / spread.unsqueeze(-1)
+    widen = (1 + WIDENING / math.sqrt(dims)) * (white.squeeze(-1).norm(dim=-1) / gaps).clamp(min=1) ** (1 / dims)
+    noise = widen.unsqueeze(-1) * _normal_sequence(count, dims, loc)
     y = center + ((spread @ noise.unsqueeze(-1)).squeeze(-1) if full else spread * noise)
 
-    white, log_volume = _whiten(y, scale, full), deviation.log().sum(-1)  # (M, B, K, D), (B, K)
-    squares, center_squares = white.square().sum(-1), white_center.square().sum(-1)
-    log_b = torch.full_like(squares[..., 0], -torch.inf)
-    for k in range(components):  # |u - v|^2 = |u|^2 - 2 u v + |v|^2, products of matrices for all probes of component k
-        i = (nearer == k).nonzero().squeeze(-1)
-        if len(i) == 0:
-            continue
-        products = torch.einsum("mbd,ibd->bmi", white[:, :, k], white_center[i])
-        distance = squares[:, :, k].T.unsqueeze(-1) - 2 * products + center_squares[i].T.unsqueeze(1)
-        wide = widen[i].T.unsqueeze(1)
-        log_parts = -0.5 * distance.clamp(min=0) / wide.square() - dims * wide.log() - log_volume[:, k, None, None]
-        log_b = torch.logaddexp(log_b, torch.logsumexp(log_parts, -1).T)
-    own_center = torch.diagonal(_whiten(ends.transpose(0, 1), scale, full), dim1=0, dim2=2).transpose(-1, -2)
-    log_joint = torch.log_softmax(logits, -1) - 0.5 * (white - own_center).square().sum(-1) - log_volume
-    return y + origin.transpose(0, 1), torch.softmax(torch.logsumexp(log_joint, -1) - log_b, 0)
+    log_b = torch.logsumexp(log_normals(y, center, widen, nearer, scale), -1)
+    every, ones = torch.arange(components, device=loc.device), torch.ones_like(loc[..., 0])
+    log_joint = torch.log_softmax(logits, -1).unsqueeze(-2) + log_normals(y, means, ones, every, scale)
+    weight = torch.softmax(torch.logsumexp(log_joint, -1) - log_b, -1)
+    return (y + origin).transpose(0, 1), weight.T, torch.softmax(log_joint, -1).transpose(0, 1)
+
+
+def log_normals(
+    y: Float[Tensor, "B M D"],
+    center: Float[Tensor, "B I D"],
+    width: Float[Tensor, "B I"],
+    component: Int[Tensor, "I"],
+    scale: Float[Tensor, "..."],
+) -> Float[Tensor, "B M I"]:
+    """Log densities, without ``log(2 pi) D / 2``, of normals with the covariance of a component each, times ``width^2``.
+
+    Products of matrices, ``|u - v|^2 = |u|^2 - 2 u v + |v|^2``, take a fifth of the time of all differences. They are in
+    double precision, since the squares cancel where components are narrow beside the distance of their means.
+
+    >>> y, center = torch.tensor([[[0.0], [1.0]]]), torch.tensor([[[3.0]]])
+    >>> log_normals(y, center, torch.ones(1, 1), torch.tensor([0]), torch.ones(1, 1, 1))
+    tensor([[[-4.5000],
+             [-2.0000]]])
+    """
+    precise = torch.float32 if y.device.type == "mps" else torch.float64
+    points, center_, width_, scale_ = (tensor.to(precise) for tensor in (y, center, width, scale))
+    full = scale.dim() > y.dim()
+    volume = (scale_.diagonal(dim1=-2, dim2=-1) if full else scale_).log().sum(-1)[:, component]
+    constant = (-y.shape[-1] * width_.log() - volume).unsqueeze(-2)
+    if full:
+        log_density = torch.empty(*y.shape[:-1], len(component), dtype=precise, device=y.device)
+        for k in component.unique():
+            i = (component == k).nonzero().squeeze(-1)
+            u, v = (torch.linalg.solve_triangular(scale_[:, k], p.mT, upper=False) for p in (points, center_[:, i]))
+            distance = u.square().sum(-2).unsqueeze(-1) + v.square().sum(-2).unsqueeze(-2) - 2 * u.mT @ v
+            log_density[..., i] = constant[..., i] - 0.5 * distance / width_[:, i].square().unsqueeze(-2)
+    else:  # one product: (y^2, y, 1) with (-1/2, c, -c^2/2) / (s w)^2
+        precision = (scale_[:, component] * width_.unsqueeze(-1)).square().reciprocal()
+        pull = center_ * precision
+        constant = constant - 0.5 * (center_ * pull).sum(-1).unsqueeze(-2)
+        features = torch.cat([points.square(), points, torch.ones_like(points[..., :1])], -1)
+        log_density = features @ torch.cat([-0.5 * precision.mT, pull.mT, constant], -2)
+    return log_density.to(y.dtype)
 
 
 def _positions(components: int, count: int, like: Tensor) -> tuple[Tensor, Tensor, Tensor, int]:
@@ -92,10 +117,3 @@ def _normal_sequence(count: int, dims: int, like: Tensor) -> Tensor:
     i = torch.arange(1, count + 1, dtype=torch.float64).unsqueeze(1)
     steps = torch.tensor([ratio ** -(d + 1) for d in range(dims)], dtype=torch.float64)
     return torch.special.ndtri((i * steps + 0.5).frac().clamp(1e-6, 1 - 1e-6)).to(like)
-
-
-def _whiten(x: Float[Tensor, "M B D"], scale: Tensor, full: bool) -> Float[Tensor, "M B K D"]:
-    """``L_k^{-1} x`` for each component."""
-    if full:
-        return quantile.whiten(x, torch.zeros_like(scale[..., 0]), scale)
-    return x.unsqueeze(-2) / scale
