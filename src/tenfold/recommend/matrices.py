@@ -33,7 +33,7 @@ def canonical_matrix(matrix: Any, name: str, *, shape: tuple[int, int] | None = 
     if shape is not None and matrix.shape != shape:
         turned = "; this one is transposed" if matrix.shape == shape[::-1] else ""
         raise ValueError(f"{name} has shape {matrix.shape}, but (users, items) = {shape} is needed{turned}")
-    if matrix.format == "csr" and matrix.dtype == np.float32 and _is_canonical(matrix):
+    if sparse.issparse(matrix) and matrix.format == "csr" and matrix.dtype == np.float32 and _is_canonical(matrix):
         return sparse.csr_array(matrix)  # the same three arrays
     wide = sparse.csr_array(matrix, dtype=np.float64, copy=True)
     _require_finite(wide.data, wide, name)
