@@ -127,7 +127,7 @@ class AnyRankBatchNorm(nn.modules.batchnorm._BatchNorm):
         if valid is None and not (self.training and count <= 1):
             return self._by_kernel(x, add, count)
         if not self.training:
-            return self.finished(self.by_population_or_batch(x, valid), add, valid)
+            return self.evaluated(x, add, valid)
         moments = masked_moments(x, valid)
         mean, variance = self.training_statistics(x, moments)
         update_running(self, moments.mean, moments.variance, moments.count)
@@ -176,12 +176,14 @@ class AnyRankBatchNorm(nn.modules.batchnorm._BatchNorm):
         assert self.running_var is not None
         return self.running_mean.clone(), self.running_var.clone()
 
-    def by_population_or_batch(self, x: Tensor, valid: Tensor | None) -> Tensor:
+    def evaluated(self, x: Tensor, add: Tensor | None, valid: Tensor | None) -> Tensor:
         """Evaluation: by the population, or by the batch where none is kept."""
+        if valid is None:
+            return self._by_kernel(x, add, x.numel() // self.num_features)
         if self.running_mean is not None and self.running_var is not None:
-            return self.affine_normalized(x, *self.population())
+            return self.finished(self.affine_normalized(x, *self.population()), add, valid)
         moments = masked_moments(x, valid)
-        return self.affine_normalized(x, moments.mean, moments.variance)
+        return self.finished(self.affine_normalized(x, moments.mean, moments.variance), add, valid)
 
     def affine_normalized(self, x: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
         """The input normalized by given statistics, times gamma, plus beta."""

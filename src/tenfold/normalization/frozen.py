@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from tenfold.normalization.activations import Activation, check_activation
-from tenfold.normalization.any_rank import finished
+from tenfold.normalization.any_rank import finished, fused_batch_norm
 from tenfold.normalization.statistics import normalized, validity
 
 
@@ -115,8 +115,10 @@ class FrozenBatchNorm(nn.Module):
         if add is not None and add.shape != x.shape:
             raise ValueError(f"add has shape {tuple(add.shape)}; the input has {tuple(x.shape)}")
         valid = validity(x, mask, lengths)
-        if valid is not None:
-            x = x.masked_fill(~valid.unsqueeze(1), 0.0)
+        if valid is None:
+            statistics = (self.running_mean, self.running_var)
+            return fused_batch_norm(x, *statistics, self.weight, self.bias, self.eps, self.activation, add)[0]
+        x = x.masked_fill(~valid.unsqueeze(1), 0.0)
         y = normalized(x, self.running_mean, self.running_var, self.weight, self.bias, self.eps)
         return finished(y, add, valid, self.activation)
 

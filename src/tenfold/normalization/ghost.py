@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tenfold.normalization.activations import Activation
-from tenfold.normalization.any_rank import AnyRankBatchNorm
+from tenfold.normalization.any_rank import AnyRankBatchNorm, fused_batch_norm
 from tenfold.normalization.statistics import OnSingle, RunningVariance, masked_moments, update_running
 
 
@@ -85,8 +85,10 @@ class GhostBatchNorm(AnyRankBatchNorm):
         """
         x, valid = self.checked(x, add, mask, lengths)
         if not self.training:
-            return self.finished(self.by_population_or_batch(x, valid), add, valid)
+            return self.evaluated(x, add, valid)
         sizes = self._part_sizes(x)
+        if valid is None and all(size * x[:1, 0].numel() > 1 for size in sizes):
+            return self._by_kernel_in_parts(x, add, sizes)
         parts = x.split(sizes)
         masks = [None] * len(sizes) if valid is None else valid.split(sizes)
         moments = [masked_moments(part, part_valid) for part, part_valid in zip(parts, masks, strict=True)]
@@ -96,6 +98,18 @@ class GhostBatchNorm(AnyRankBatchNorm):
         outputs = [self.affine_normalized(part, *own) for part, own in zip(parts, statistics, strict=True)]
         y = torch.cat(outputs) if outputs else x * 0.0
         return self.finished(y, add, valid)
+
+    def _by_kernel_in_parts(self, x: Tensor, add: Tensor | None, sizes: list[int]) -> Tensor:
+        """All values count: statistics, affine map, sum and activation of each part at once."""
+        sums = [None] * len(sizes) if add is None else add.split(sizes)
+        outputs = []
+        for part, other in zip(x.split(sizes), sums, strict=True):
+            y, mean, variance = fused_batch_norm(
+                part, None, None, self.weight, self.bias, self.eps, self.activation, other
+            )
+            update_running(self, mean, variance, part.numel() // self.num_features)
+            outputs.append(y)
+        return torch.cat(outputs) if outputs else x * 0.0
 
     def _part_sizes(self, x: Tensor) -> list[int]:
         size = self.virtual_batch_size
