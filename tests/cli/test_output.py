@@ -3,6 +3,7 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from tenfold.areas import AREAS
@@ -90,7 +91,6 @@ def test_hidden_progress_shows_nothing(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_json_keeps_numbers_and_has_no_nan(capsys: pytest.CaptureFixture[str]) -> None:
-    np = pytest.importorskip("numpy")
     rows = [["a", np.float32(0.5), np.int64(3), True], ["b", float("nan"), None, False]]
     show_table("T", ["name", "x", "n", "ok"], rows, json=True)
     assert json.loads(capsys.readouterr().out) == [

@@ -177,7 +177,7 @@ def test_double_precision_goes_all_the_way(tenfold, tmp_path):
         ("fit digits.npy", "the brightest pixel of all images is 16 of 255; if that is white, say so (--white 16)"),
         ("fit absent.csv", "absent.csv: there is no such file"),
         ("fit iris.csv --hidden a", "--hidden 'a' must be whole numbers"),
-        ("fit iris.csv --hidden 0", "hidden=0 must be at least 1"),
+        ("fit iris.csv --hidden 0", "hidden[0]=0 must be at least 1"),
         ("fit iris.csv --likelihood foo", "likelihood='foo' is not one of"),
         ("fit iris.csv --likelihood bernoulli", "use likelihood='gaussian'"),
         ("fit iris.csv --columns petal", "iris.csv: there is no column 'petal'; the columns are sepal length (cm), "),

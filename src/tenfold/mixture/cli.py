@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,9 +14,7 @@ if TYPE_CHECKING:
     from tenfold.mixture.data import Features
     from tenfold.mixture.vae import MixtureVAE
 
-WIDE = 64  # features from which on the wider networks pay
 PARTS = {"bound": "training", "val_bound": "validation"}
-WORTH_THREADS = 10**8  # multiplications a step; below, threads wait for each other longer than they work
 
 app = typer.Typer(no_args_is_help=True, help="A VAE whose posterior is a mixture: fit, embed, sample, evaluate, plot.")
 
@@ -116,10 +113,7 @@ def fit(
     set_threads(threads)
     if precision not in PRECISIONS:
         raise InputError(f"--precision {precision!r} is not one of {', '.join(PRECISIONS)}")
-    try:
-        widths = tuple(int(width) for width in hidden.split(",") if width.strip()) if hidden is not None else None
-    except ValueError:
-        raise InputError(f"--hidden {hidden!r} must be whole numbers separated by commas, such as 256,128") from None
+    widths = _widths(hidden)
     replaced = MixtureVAE.check_folder(out)  # before the work, not after it
     try:
         features = read_features(
@@ -130,18 +124,16 @@ def fit(
             raise
         remedy = f"{error.message}; --exclude leaves columns out"
         raise InputError(remedy, path=error.path, line=error.line) from error
-    from tenfold.mixture.training import check_rows
-    from tenfold.mixture.training import fit as train_model
+    from tenfold.mixture import training
 
     try:
-        check_rows(len(features.values), validation)
+        training.check_rows(len(features.values), validation)
     except ValueError as error:
         raise InputError(str(error), path=data) from None
-    if widths is None:
-        widths = (64, 32) if features.values.shape[1] < WIDE else (256, 128)
-    layers = [features.values.shape[1], *widths, latent * components]
-    products = batch_size * samples * sum(before * after for before, after in pairwise(layers))
-    if threads is None and products < WORTH_THREADS:
+    num_features = features.values.shape[1]
+    widths = training.default_hidden(num_features) if widths is None else widths
+    layers = [num_features, *widths, latent * components]
+    if threads is None and not training.is_worth_threads(layers, batch_size * samples):
         set_threads(1)
     if likelihood == "auto":
         likelihood = "bernoulli" if features.binary_or_intensity else "gaussian"
@@ -149,7 +141,7 @@ def fit(
 
     if replaced:
         remark(f"{out} holds {replaced}, which the new model replaces when it is done")
-    vae, bounds = train_model(
+    vae, bounds = training.fit(
         features.values,
         latent_dim=latent,
         num_components=components,
@@ -182,7 +174,7 @@ def fit(
         {
             "model": str(out),
             "rows": len(features.values),
-            "features": features.values.shape[1],
+            "features": num_features,
             "likelihood": likelihood,
             "components": components,
             "latent": latent,
@@ -362,6 +354,16 @@ def _names(given: list[str] | None) -> list[str] | None:
     if not all(names):
         raise InputError(f"{','.join(given)!r} holds an empty name; give names of columns separated by commas")
     return names
+
+
+def _widths(given: str | None) -> tuple[int, ...] | None:
+    """The widths that ``--hidden`` names."""
+    from tenfold.errors import InputError
+
+    try:
+        return tuple(int(width) for width in given.split(",") if width.strip()) if given is not None else None
+    except ValueError:
+        raise InputError(f"--hidden {given!r} must be whole numbers separated by commas, such as 256,128") from None
 
 
 def _load(model: Path, data: str, grayscale: bool, white: int | None) -> tuple[MixtureVAE, Features]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -17,6 +19,9 @@ OBJECTIVES = ("elbo", "stratified")
 FEWEST_STEPS, FEWEST_EPOCHS = 2_000, 20  # of a run whose length the user leaves open
 STEPS_BETWEEN_VALIDATIONS = 50  # at least; epochs of small data are shorter
 MOST_MEASURED = 10_000  # training rows on which the bound is measured when training is done
+
+WIDE = 64  # features from which on the wider networks pay
+WORTH_THREADS = 10**8  # multiplications a step
 
 
 class MixtureVAETraining(LightningModule):
@@ -71,7 +76,7 @@ def fit(
     *,
     latent_dim: int = 2,
     num_components: int = 4,
-    hidden: tuple[int, ...] = (256, 128),
+    hidden: tuple[int, ...] | None = None,
     likelihood: str = "bernoulli",
     objective: str = "elbo",
     num_samples: int = 4,
@@ -90,7 +95,7 @@ def fit(
         values: Data; from 0 to 1 for the Bernoulli likelihood, finite.
         latent_dim: Length of a code.
         num_components: Components of the posterior.
-        hidden: Widths of the encoder's hidden layers.
+        hidden: Widths of the encoder's hidden layers; None: `default_hidden`.
         likelihood: ``"bernoulli"`` or ``"gaussian"``.
         objective: ``"elbo"`` or ``"stratified"``.
         num_samples: Samples a row and step.
@@ -122,7 +127,7 @@ def fit(
         values.shape[1],
         latent_dim,
         num_components,
-        list(hidden),
+        list(default_hidden(values.shape[1]) if hidden is None else hidden),
         likelihood,
         image_shape and list(image_shape),
         names and list(names),
@@ -198,6 +203,25 @@ def evaluate(
         rows = torch.cat(pieces).double()
         results[name] = (float(rows.mean()), float(rows.std() / len(rows) ** 0.5) if len(rows) > 1 else math.nan)
     return results
+
+
+def default_hidden(num_features: int) -> tuple[int, ...]:
+    """Widths of hidden layers: narrow tables have too few columns for the wide ones to pay.
+
+    >>> default_hidden(13), default_hidden(784)
+    ((64, 32), (256, 128))
+    """
+    return (64, 32) if num_features < WIDE else (256, 128)
+
+
+def is_worth_threads(layers: Sequence[int], samples: int) -> bool:
+    """Whether a step multiplies enough for several threads; below, they wait for each other longer than they work.
+
+    Args:
+        layers: Widths from the features to the means.
+        samples: Rows of a step times samples a row.
+    """
+    return samples * sum(before * after for before, after in pairwise(layers)) >= WORTH_THREADS
 
 
 def check_rows(count: int, validation: float) -> None:
