@@ -205,7 +205,11 @@ def _gradient_basis(
         basis = Basis(white, np.ones(k), np.zeros(len(rows)), root, _transformed(fixed, white, n_jobs))
     mean_weights = (rows.column_weights(len(fixed)) / max(len(rows), 1)).astype(fixed.dtype)
     scales = 1 / np.maximum(basis.diagonal + (basis.shift.mean() if len(rows) else 0.0), np.finfo(fixed.dtype).tiny)
-    excess = float((mean_weights @ np.square(basis.table))[:k] @ scales) / k
+    diagonal = np.zeros(k)
+    for first in range(0, len(fixed), 4096):  # squares of the whole table would be another copy of it
+        block = slice(first, first + 4096)
+        diagonal += mean_weights[block] @ np.square(basis.table[block, :k])
+    excess = float(diagonal @ scales) / k
     if not rotate or excess <= HEAVY or np.ptp(regularization) > 0:
         return replace(basis, excess=excess)
     z = basis.table[:, :k]
