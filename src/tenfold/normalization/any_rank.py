@@ -9,7 +9,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from tenfold.normalization.activations import Activation, activated, check_activation
-from tenfold.normalization.compiled import CODES, served
+from tenfold.normalization.compiled import CODES
+from tenfold.normalization.layouts import served
 from tenfold.normalization.operators import batch_norm_operator
 from tenfold.normalization.statistics import (
     Moments,
@@ -136,8 +137,10 @@ class AnyRankBatchNorm(nn.modules.batchnorm._BatchNorm):
     def _by_kernel(self, x: Tensor, add: Tensor | None, count: int) -> Tensor:
         """All values count: statistics, affine map, sum and activation at once."""
         kept = self.running_mean is not None and self.running_var is not None
-        statistics = self.population() if kept and not self.training else (None, None)
-        y, mean, variance = fused_batch_norm(x, *statistics, self.weight, self.bias, self.eps, self.activation, add)
+        known_mean, known_variance = self.population() if kept and not self.training else (None, None)
+        y, mean, variance = fused_batch_norm(
+            x, known_mean, known_variance, self.weight, self.bias, self.eps, self.activation, add
+        )
         if self.training:
             update_running(self, mean, variance, count)
         return y

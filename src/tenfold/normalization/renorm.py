@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tenfold.normalization.activations import Activation
-from tenfold.normalization.any_rank import AnyRankBatchNorm
+from tenfold.normalization.any_rank import AnyRankBatchNorm, fused_batch_norm
 from tenfold.normalization.high_precision import promoted
 from tenfold.normalization.statistics import OnSingle, masked_moments, move, next_weight, normalized, usable
 
@@ -144,22 +144,24 @@ class BatchRenorm(AnyRankBatchNorm):
             if moments.count == 1 and self.on_single == "error":
                 self.training_statistics(x, moments)
         if not self.training or moments.count <= 1:
-            return self.finished(self._scaled(x, running_mean.clone(), promoted(self.running_std).clone()), add, valid)
+            population = running_mean.clone(), promoted(self.running_std).square()
+            if valid is None:
+                return fused_batch_norm(x, *population, self.weight, self.bias, 0.0, self.activation, add)[0]
+            y = normalized(x, *population, self.weight, self.bias, 0.0)
+            return self.finished(y, add, valid)
         deviation = torch.sqrt(moments.variance + self.eps)
         rmax, dmax = self.bounds()
         with torch.no_grad():
             r = (deviation / promoted(self.running_std)).clamp(1 / rmax, rmax)
             d = ((moments.mean - promoted(running_mean)) / promoted(self.running_std)).clamp(-dmax, dmax)
         # (x - mu_B) / sigma_B * r + d, as one mean and one deviation
-        y = self._scaled(x, moments.mean - d * deviation / r, deviation / r)
+        scaled = deviation / r
+        y = normalized(x, moments.mean - d * scaled, scaled.square(), self.weight, self.bias, 0.0)
         if usable(self, moments.mean, deviation):
             weight = next_weight(self)
             move(running_mean, moments.mean, weight)
             move(self.running_std, deviation, weight)
         return self.finished(y, add, valid)
-
-    def _scaled(self, x: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
-        return normalized(x, mean, deviation.square(), self.weight, self.bias, 0.0)
 
     def _load_from_state_dict(self, state_dict: dict, prefix: str, *rest: object) -> None:
         variance = state_dict.pop(f"{prefix}running_var", None)
