@@ -1,4 +1,4 @@
-"""From tensors to the compiled kernels and back: which layout an input has, which loop serves it, and who does which part.
+"""From tensors to the compiled kernels and back: which loop serves a layout, and who does which part.
 
 Parts of the work are sets or rows that do not depend on one another, or sums over fixed chunks of rows that are added in
 their order; the bits of a result are the same for every number of threads.
@@ -6,107 +6,52 @@ their order; the bits of a result are the same for every number of threads.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from functools import cache
-from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from tenfold.normalization.kernels import rows, runs, short_runs
-from tenfold.normalization.kernels.elementwise import GELU, IDENTITY, RELU, SILU
-from tenfold.runtime import parallel_rows, thread_count
+from tenfold.normalization.kernels import channel_runs, position_rows
+from tenfold.normalization.kernels.programs import GELU as GELU_PROGRAM
+from tenfold.normalization.kernels.programs import IDENTITY as IDENTITY_PROGRAM
+from tenfold.normalization.kernels.programs import RELU as RELU_PROGRAM
+from tenfold.normalization.kernels.programs import SILU as SILU_PROGRAM
+from tenfold.normalization.layouts import (
+    Array,
+    Layout,
+    around_caches,
+    divided,
+    layout_of,
+    like,
+    memory,
+    parameter,
+    precision,
+)
+from tenfold.runtime import parallel_rows
 
+IDENTITY, RELU, SILU, GELU = range(4)
 CODES = {None: IDENTITY, "relu": RELU, "silu": SILU, "gelu": GELU}
-DTYPES = (torch.float32, torch.bfloat16, torch.float64)
-SHORT = 256  # positions; below, a channel's run is too short for a loop of its own
-TILE = 1024  # numbers of a row that several positions make up
-CHUNK = 1 << 18  # numbers of which the sums are formed by one thread
-ALONE = 1 << 16  # numbers up to which a second thread costs more than it brings
-
-Array = np.ndarray[Any, np.dtype[Any]]
+PROGRAMS = (IDENTITY_PROGRAM, RELU_PROGRAM, SILU_PROGRAM, GELU_PROGRAM)
+RUN = 1024  # numbers that are worked on one after the other in a sample, if the runs of its channels are shorter
+ROW = 1024  # numbers of a row that several positions make up
+CHUNK = 1 << 18  # numbers of which sums over rows are formed by one thread
 
 
-class Layout(NamedTuple):
-    """How a tensor lies in memory: ``by_rows`` if the numbers of one position of all channels are contiguous."""
-
-    by_rows: bool
-    samples: int
-    channels: int
-    positions: int
+def _row(layout: Layout, positions: int) -> int:
+    """Numbers of a row: those of so many positions, a divisor of all, that it has up to ROW of them."""
+    most = max(1, ROW // layout.channels)
+    return layout.channels * next(k for k in range(min(most, positions), 0, -1) if positions % k == 0)
 
 
-def layout_of(x: Tensor) -> Layout | None:
-    """The layout that the kernels take, or None."""
-    positions = math.prod(x.shape[2:])
-    if x.is_contiguous():
-        return Layout(positions == 1, x.shape[0], x.shape[1], positions)
-    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
-    if x.dim() in formats and x.is_contiguous(memory_format=formats[x.dim()]):
-        return Layout(True, x.shape[0], x.shape[1], positions)
-    return None
+def _formed(x: Tensor, layout: Layout, add: Tensor | None, activation: int) -> tuple[Tensor | None, bool]:
+    """Where gradients of z go: to a tensor, if they are a result; else whether a buffer for them saves time.
 
-
-def like(values: Tensor, x: Tensor) -> Tensor:
-    """Values in the layout of x; a copy unless they have it."""
-    if values.stride() == x.stride() and values.dtype == x.dtype:
-        return values
-    return torch.empty_like(x).copy_(values)
-
-
-def served(x: Tensor, add: Tensor | None) -> bool:
-    """Whether the kernels can do it: on the CPU, a floating type they know, a layout they know, some numbers."""
-    return (
-        x.device.type == "cpu"
-        and x.dtype in DTYPES
-        and x.numel() > 0
-        and layout_of(x) is not None
-        and (add is None or add.dtype == x.dtype)
-    )
-
-
-def _numbers(tensor: Tensor) -> Array:
-    return tensor.view(torch.uint16).numpy() if tensor.dtype == torch.bfloat16 else tensor.numpy()
-
-
-def _view(tensor: Tensor, layout: Layout, *shape: int) -> Array:
-    """The tensor's memory in its own order, in another shape."""
-    tensor = tensor.detach()
-    if layout.by_rows and tensor.dim() > 2:
-        tensor = tensor.movedim(1, -1)
-    return _numbers(tensor.reshape(shape))
-
-
-@cache
-def _nothing(dtype: torch.dtype, axes: int) -> Array:
-    return _numbers(torch.empty((1,) * (axes - 1) + (0,), dtype=dtype))
-
-
-def _width(x: Tensor) -> Any:
-    return np.float64 if x.dtype == torch.float64 else np.float32
-
-
-def _parameters(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> tuple[Array, Array]:
-    channels = x.shape[1]
-    gamma = np.ones(channels) if weight is None else weight.detach().double().numpy()
-    beta = np.zeros(channels) if bias is None else bias.detach().double().numpy()
-    return gamma, beta
-
-
-def _divided(work: Callable[[int, int], None], parts: int, numbers: int) -> None:
-    """Do all parts, in several threads where it pays."""
-    if numbers <= ALONE or thread_count() == 1:
-        work(0, parts)
-    else:
-        parallel_rows(work, parts, block_cost=max(1.0, ALONE * parts / numbers), uses_blas=False)
-
-
-def _tiled(rows_in_all: int, channels: int) -> int:
-    """Positions that make up one row: a divisor of their number, so that a row has up to TILE numbers."""
-    most = max(1, TILE // channels)
-    return next(k for k in range(most, 0, -1) if rows_in_all % k == 0)
+    Both of ReLU are cheap to form again; in rows, a buffer would not stay in the caches.
+    """
+    if add is not None and activation != IDENTITY:
+        return torch.empty_like(x), False
+    return None, activation in (SILU, GELU) and not layout.by_rows
 
 
 # --- groups ---------------------------------------------------------------------------------------------------------
@@ -118,41 +63,33 @@ def group_forward(
     """Output, and mean and reciprocal deviation of each sample's groups, (N, G) in float64."""
     layout = layout_of(x)
     assert layout is not None
+    by_rows, samples, channels, positions = layout
     y = torch.empty_like(x)
-    mean, rstd = (torch.empty(layout.samples, groups, dtype=torch.float64) for _ in range(2))
-    m, r = mean.numpy(), rstd.numpy()
-    gamma, beta = _parameters(x, weight, bias)
-    shape = _group_shape(layout, groups)
-    a, out = _view(x, layout, *shape), _view(y, layout, *shape)
-    other = _nothing(x.dtype, 3) if add is None else _view(like(add, x), layout, *shape)
-    kind = _width(x)
-    if layout.by_rows:
-        _divided(
-            lambda i, j: rows.group_forward(
-                a, other, out, gamma, beta, m, r, groups, 1, eps, activation, np.empty(1, kind), i, j
-            ),
-            layout.samples,
-            x.numel(),
-        )
-    elif layout.positions < SHORT:
-        g, b = (_spread_by_group(values, layout, groups, kind) for values in (gamma, beta))
-        _divided(
-            lambda i, j: short_runs.group_forward(
-                a, other, out, g, b, m, r, np.empty(runs.SLICE, kind), eps, activation, i, j
-            ),
-            groups,
-            x.numel(),
-        )
+    mean, rstd = np.empty((2, samples, groups))
+    m, r = mean.reshape(-1), rstd.reshape(-1)
+    gamma, beta = parameter(weight, 1.0, channels), parameter(bias, 0.0, channels)
+    a, other, out, program = memory(x), None if add is None else memory(like(add, x)), memory(y), PROGRAMS[activation]
+    if by_rows:
+        width = _row(layout, positions)
+        rows, large = positions * channels // width, around_caches(y, width)
+
+        def work(start: int, stop: int) -> None:
+            columns = np.empty((3, width), precision(x))
+            position_rows.group_forward(
+                a, other, out, gamma, beta, m, r, columns, rows, groups, eps, program, large, start, stop
+            )
+
+        divided(work, samples, x.numel())
     else:
-        m, r = m.reshape(-1), r.reshape(-1)
-        _divided(
-            lambda i, j: runs.group_forward(
-                a, other, out, gamma, beta, m, r, np.empty(runs.SLICE, kind), groups, eps, activation, i, j
+        large = around_caches(y, positions)
+        divided(
+            lambda start, stop: channel_runs.group_forward(
+                a, other, out, gamma, beta, m, r, positions, groups, eps, program, large, start, stop
             ),
-            layout.samples * groups,
+            samples * groups,
             x.numel(),
         )
-    return y, mean, rstd
+    return y, torch.from_numpy(mean), torch.from_numpy(rstd)
 
 
 def group_backward(
@@ -169,61 +106,42 @@ def group_backward(
     """dx, the gradient of z (dy itself without activation), dgamma and dbeta, the last two (C,) in float64."""
     layout = layout_of(x)
     assert layout is not None
-    dy = like(dy, x)
+    by_rows, samples, channels, positions = layout
     dx = torch.empty_like(x)
-    dz = dx if add is None else torch.empty_like(x)
-    gamma, beta = _parameters(x, weight, bias)
-    m, r = mean.numpy(), rstd.numpy()
-    kind = _width(x)
-    shape = _group_shape(layout, groups)
-    a, d, e, out = (_view(tensor, layout, *shape) for tensor in (x, dy, dz, dx))
-    other = _nothing(x.dtype, 3) if add is None else _view(like(add, x), layout, *shape)
-    if not layout.by_rows and layout.positions < SHORT:
-        g, b = (_spread_by_group(values, layout, groups, kind) for values in (gamma, beta))
-        first, second = np.zeros(g.shape), np.zeros(g.shape)
-        _divided(
-            lambda i, j: short_runs.group_backward(
-                a, other, d, e, out, g, b, m, r, first, second, np.empty(runs.SLICE, kind), activation, i, j
-            ),
-            groups,
-            x.numel(),
-        )
-        dbeta, dgamma = (sums.reshape(layout.channels, -1).sum(1) for sums in (first, second))
-        return dx, dz, torch.from_numpy(dgamma), torch.from_numpy(dbeta)
-    by_sample = [np.empty((layout.samples, layout.channels)) for _ in range(2)]
-    if layout.by_rows:
-        _divided(
-            lambda i, j: rows.group_backward(
-                a, other, d, e, out, gamma, beta, m, r, *by_sample, groups, 1, activation, np.empty(1, kind), i, j
-            ),
-            layout.samples,
-            x.numel(),
-        )
+    dz, local = _formed(x, layout, add, activation)
+    dy = like(dy, x)
+    m, r = mean.reshape(-1).numpy(), rstd.reshape(-1).numpy()
+    gamma, beta = parameter(weight, 1.0, channels), parameter(bias, 0.0, channels)
+    a, d, out, program = memory(x), memory(dy), memory(dx), PROGRAMS[activation]
+    other, formed = (
+        None if tensor is None else memory(tensor) for tensor in (None if add is None else like(add, x), dz)
+    )
+    by_dz, by_dzx = np.empty((2, samples * channels))
+    if by_rows:
+        width = _row(layout, positions)
+        rows, large = positions * channels // width, around_caches(dx, width)
+
+        def by_row(start: int, stop: int) -> None:
+            columns = np.empty((6, width), precision(x))
+            position_rows.group_backward(
+                a, other, d, formed, out, gamma, beta, m, r, by_dz, by_dzx, columns, rows, groups, program, large,
+                start, stop,
+            )  # fmt: skip
+
+        divided(by_row, samples, x.numel())
     else:
-        m, r = m.reshape(-1), r.reshape(-1)
-        _divided(
-            lambda i, j: runs.group_backward(
-                a, other, d, e, out, gamma, beta, m, r, *by_sample, np.empty(runs.SLICE, kind), groups, activation, i, j
-            ),
-            layout.samples * groups,
-            x.numel(),
-        )
-    dbeta, dgamma = (torch.from_numpy(sums.sum(0)) for sums in by_sample)
-    return dx, dz, dgamma, dbeta
+        large = around_caches(dx, positions)
 
+        def by_run(start: int, stop: int) -> None:
+            z = np.empty(channels // groups * positions, precision(x)) if local else formed
+            channel_runs.group_backward(
+                a, other, d, z, out, gamma, beta, m, r, by_dz, by_dzx, positions, groups, local, program, large,
+                start, stop,
+            )  # fmt: skip
 
-def _group_shape(layout: Layout, groups: int) -> tuple[int, int, int]:
-    samples, channels, positions = layout[1:]
-    if layout.by_rows:
-        tile = _tiled(positions, channels)
-        return samples, positions // tile, tile * channels
-    if positions < SHORT:
-        return samples, groups, channels // groups * positions
-    return samples, channels, positions
-
-
-def _spread_by_group(values: Array, layout: Layout, groups: int, kind: Any) -> Array:
-    return np.repeat(values.astype(kind), layout.positions).reshape(groups, -1)
+        divided(by_run, samples * groups, x.numel())
+    dbeta, dgamma = (torch.from_numpy(sums.reshape(samples, channels).sum(0)) for sums in (by_dz, by_dzx))
+    return dx, dy if dz is None else dz, dgamma, dbeta
 
 
 # --- batches --------------------------------------------------------------------------------------------------------
@@ -242,29 +160,32 @@ def batch_forward(
     """Output, and mean and biased variance of each channel, (C,) in float64: the given ones, or else the batch's."""
     layout = layout_of(x)
     assert layout is not None
+    by_rows, samples, channels, positions = layout
     measured = mean is None or variance is None
     y = torch.empty_like(x)
-    m = np.empty(layout.channels) if mean is None else mean.detach().double().numpy().copy()
-    v = np.empty(layout.channels) if variance is None else variance.detach().double().numpy().copy()
-    gamma, beta = _parameters(x, weight, bias)
-    kind = _width(x)
-    shape, size = _batch_shape(layout)
-    a, out = _view(x, layout, *shape), _view(y, layout, *shape)
-    other = _nothing(x.dtype, len(shape)) if add is None else _view(like(add, x), layout, *shape)
-    if len(shape) == 3:
-        _divided(
-            lambda i, j: runs.batch_forward(
-                a, other, out, gamma, beta, m, v, np.empty(runs.SLICE, kind), eps, activation, measured, i, j
-            ),
-            layout.channels,
+    m = np.empty(channels) if mean is None else mean.detach().double().numpy().copy()
+    v = np.empty(channels) if variance is None else variance.detach().double().numpy().copy()
+    gamma, beta = parameter(weight, 1.0, channels), parameter(bias, 0.0, channels)
+    a, other, out, program = memory(x), None if add is None else memory(like(add, x)), memory(y), PROGRAMS[activation]
+    if by_rows:
+        width = _row(layout, samples * positions)
+        rows, large = x.numel() // width, around_caches(y, width)
+        if measured:
+            _row_moments(a, rows, width, m, v)
+        columns = _columns(m, v, gamma, beta, eps, width, precision(x))[:3]
+        divided(
+            lambda start, stop: position_rows.batch_forward(a, other, out, *columns, program, large, start, stop),
+            rows,
             x.numel(),
         )
     else:
-        if measured:
-            _row_moments(a, layout, size, m, v)
-        high, scale, shift = _columns(m, v, gamma, beta, eps, kind)
-        _divided(
-            lambda i, j: rows.forward(a, other, out, high, scale, shift, size, activation, i, j), len(a), x.numel()
+        large, block = around_caches(y, positions), max(1, RUN // positions)
+        divided(
+            lambda start, stop: channel_runs.batch_forward(
+                a, other, out, gamma, beta, m, v, samples, positions, block, eps, program, measured, large, start, stop
+            ),
+            channels,
+            x.numel(),
         )
     return y, torch.from_numpy(m), torch.from_numpy(v)
 
@@ -284,89 +205,92 @@ def batch_backward(
     """dx, the gradient of z (dy itself without activation), dgamma and dbeta, the last two (C,) in float64."""
     layout = layout_of(x)
     assert layout is not None
-    dy = like(dy, x)
+    by_rows, samples, channels, positions = layout
     dx = torch.empty_like(x)
-    dz = dx if add is None else torch.empty_like(x)
-    m, v = mean.numpy(), variance.numpy()
-    gamma, beta = _parameters(x, weight, bias)
-    kind = _width(x)
-    shape, size = _batch_shape(layout)
-    a, d, e, out = (_view(tensor, layout, *shape) for tensor in (x, dy, dz, dx))
-    other = _nothing(x.dtype, len(shape)) if add is None else _view(like(add, x), layout, *shape)
-    if len(shape) == 3:
-        first, second = np.empty(layout.channels), np.empty(layout.channels)
-        _divided(
-            lambda i, j: runs.batch_backward(
-                a, other, d, e, out, gamma, beta, m, v, first, second, np.empty(runs.SLICE, kind), eps, activation,
-                measured, i, j,
+    dz, local = _formed(x, layout, add, activation)
+    dy = like(dy, x)
+    m, v = mean.detach().double().numpy(), variance.detach().double().numpy()
+    gamma, beta = parameter(weight, 1.0, channels), parameter(bias, 0.0, channels)
+    a, d, out, program = memory(x), memory(dy), memory(dx), PROGRAMS[activation]
+    other, formed = (
+        None if tensor is None else memory(tensor) for tensor in (None if add is None else like(add, x), dz)
+    )
+    if by_rows:
+        width = _row(layout, samples * positions)
+        rows, large, kind = x.numel() // width, around_caches(dx, width), precision(x)
+        columns = _columns(m, v, gamma, beta, eps, width, kind)
+
+        def chunk(one: Array, two: Array, start: int, stop: int) -> None:
+            position_rows.batch_gradients(a, other, d, formed, *columns, one, two, program, start, stop)
+
+        first, second = _in_chunks(chunk, rows, x.numel(), channels)
+        rstd = 1.0 / np.sqrt(v + eps)
+        rest = (m - m.astype(kind).astype(np.float64)) * rstd
+        second -= rest * first
+        count = samples * positions if measured else np.inf
+        slope, offset = -rstd * gamma * second / count, -rstd * gamma * first / count
+        columns += tuple(_repeated(values, width, kind) for values in (slope, offset - rest * slope))
+        divided(
+            lambda start, stop: position_rows.batch_backward(
+                a, other, d, formed, out, *columns, program, large, start, stop
             ),
-            layout.channels,
+            rows,
             x.numel(),
-        )  # fmt: skip
-        return dx, dz, torch.from_numpy(second), torch.from_numpy(first)
-    high, scale, shift = _columns(m, v, gamma, beta, eps, kind)
-    first, second = _in_chunks(
-        lambda one, two, i, j: rows.gradient(a, other, d, e, high, scale, shift, size, one, two, activation, i, j),
-        len(a),
-        x.numel(),
-        layout.channels,
-    )
-    low = m - high.astype(np.float64)
-    rstd = 1.0 / np.sqrt(v + eps)
-    second = (second - low * first) * rstd
-    count = x.numel() // layout.channels if measured else math.inf
-    by_input = -rstd * rstd * gamma * second / count
-    constant = (-rstd * gamma * first / count - by_input * low).astype(kind)
-    source = d if activation == IDENTITY else e
-    _divided(
-        lambda i, j: rows.combine(a, source, out, high, scale, by_input.astype(kind), constant, size, i, j),
-        len(a),
-        x.numel(),
-    )
-    return dx, dz, torch.from_numpy(second), torch.from_numpy(first)
+        )
+    else:
+        first, second = np.empty((2, channels))
+        large, block = around_caches(dx, positions), max(1, RUN // positions)
+
+        def by_run(start: int, stop: int) -> None:
+            z = np.empty(samples * block * positions, precision(x)) if local else formed
+            channel_runs.batch_backward(
+                a, other, d, z, out, gamma, beta, m, v, first, second, samples, positions, block, eps, measured, local,
+                program, large, start, stop,
+            )  # fmt: skip
+
+        divided(by_run, channels, x.numel())
+    return dx, dy if dz is None else dz, torch.from_numpy(second), torch.from_numpy(first)
 
 
-def _batch_shape(layout: Layout) -> tuple[tuple[int, ...], int]:
-    """The shape that the kernels see, and how many numbers of a channel follow one another in a row."""
-    samples, channels, positions = layout[1:]
-    if layout.by_rows:
-        tile = _tiled(samples * positions, channels)
-        return (samples * positions // tile, tile * channels), 1
-    if positions < SHORT:
-        return (samples, channels * positions), positions
-    return (samples, channels, positions), positions
+def _repeated(values: Array, width: int, kind: type) -> Array:
+    return np.tile(values.astype(kind), width // values.size)
 
 
-def _columns(mean: Array, variance: Array, gamma: Array, beta: Array, eps: float, kind: Any) -> tuple[Array, ...]:
-    high = mean.astype(kind)
-    scale = gamma / np.sqrt(variance + eps)
-    shift = beta - (mean - high.astype(np.float64)) * scale
-    return high, scale.astype(kind), shift.astype(kind)
+def _columns(
+    mean: Array, variance: Array, gamma: Array, beta: Array, eps: float, width: int, kind: type
+) -> tuple[Array, ...]:
+    """Mean, scale, shift and reciprocal deviation of each column, as the programs want them."""
+    rstd = 1.0 / np.sqrt(variance + eps)
+    shift = beta - (mean - mean.astype(kind).astype(np.float64)) * rstd * gamma
+    return tuple(_repeated(values, width, kind) for values in (mean, rstd * gamma, shift, rstd))
 
 
-def _row_moments(x: Array, layout: Layout, size: int, mean: Array, variance: Array) -> None:
-    first_row = x[0, : layout.channels * size : size]
-    if first_row.dtype == np.uint16:
-        first_row = (first_row.astype(np.uint32) << 16).view(np.float32)
-    centers = first_row.astype(np.float64)
-    count = layout.samples * layout.positions
-    first, second = _in_chunks(
-        lambda one, two, i, j: rows.moments(x, centers, size, one, two, i, j), len(x), x.size, layout.channels
-    )
+def _row_moments(x: Array, rows: int, width: int, mean: Array, variance: Array) -> None:
+    channels = mean.size
+
+    def chunk(one: Array, two: Array, start: int, stop: int) -> None:
+        position_rows.batch_moments(x, width, channels, one, two, start, stop)
+
+    first, second = _in_chunks(chunk, rows, x.size, channels)
+    count = x.size // channels
     offset = first / count
-    mean[:] = centers + offset
+    mean[:] = position_rows.centers(x, channels) + offset
     variance[:] = np.maximum(second / count - offset * offset, 0.0)
 
 
 def _in_chunks(
-    work: Callable[[Array, Array, int, int], None], count: int, numbers: int, channels: int
+    work: Callable[[Array, Array, int, int], None], rows: int, numbers: int, channels: int
 ) -> tuple[Array, Array]:
     """Two sums by channel over all rows: chunks by the shape alone, added in their order."""
 
-    def chunk(i: int, j: int) -> tuple[Array, Array]:
-        one, two = np.zeros(channels), np.zeros(channels)
-        work(one, two, i, j)
-        return one, two
+    def chunk(start: int, stop: int) -> Array:
+        sums = np.empty((2, channels))
+        work(sums[0], sums[1], start, stop)
+        return sums
 
-    parts = parallel_rows(chunk, count, block_cost=max(1.0, CHUNK * count / numbers), uses_blas=False)
-    return sum((one for one, _ in parts), np.zeros(channels)), sum((two for _, two in parts), np.zeros(channels))
+    if numbers <= CHUNK:
+        first, second = chunk(0, rows)
+        return first, second
+    parts = parallel_rows(chunk, rows, block_cost=max(1.0, CHUNK * rows / numbers), uses_blas=False)
+    first, second = sum(parts[1:], parts[0])
+    return first, second

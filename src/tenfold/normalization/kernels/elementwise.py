@@ -15,11 +15,20 @@ import numpy as np
 from numba.extending import overload
 from numba.types import float32, float64, uint16
 
-from tenfold.numerics import exp32, exp64, kernel, mills32, mills64, sigmoid32, sigmoid64
+from tenfold.numerics import exp32, exp64, inlined, kernel, mills32, mills64, sigmoid64
 from tenfold.numerics.bfloat16 import bfloat16_of, float32_of
+from tenfold.numerics.bits import fused, polynomial, with_exponent_raised
 
 IDENTITY, RELU, SILU, GELU = 0, 1, 2, 3
 DENSITY = 1 / math.sqrt(2 * math.pi)
+FAR = np.float32(86.6)  # exp(-86.6) is a normal number still
+ROUND = np.float32(1.5 * 2.0**23)  # adding and subtracting it rounds to an integer
+LOG2E = np.float32(math.log2(math.e))
+LOG2E_REST = np.float32(math.log2(math.e) - float(LOG2E))
+# 2**f on |f| <= 1/2
+POWERS = tuple(
+    np.float32(c) for c in (1, 0.693147182, 0.240226507, 0.0555040836, 0.0096191233, 0.00133717118, 0.000150609689)
+)
 
 
 def widened(value):
@@ -50,9 +59,22 @@ def _narrowed(value, array):
     return lambda value, array: value
 
 
+@inlined
+def lean_sigmoid32(z):
+    """1 / (1 + exp(-z)) in float32 in a dozen instructions; what lies below 2**-125 is given as about that.
+
+    With a = |z| log2(e) = n + f, exp(-|z|) is 2**-f by a polynomial, with n taken from its exponent.
+    """
+    a = min(abs(z), FAR)
+    rounded = fused(a, -LOG2E, ROUND)
+    f = fused(a, -LOG2E_REST, fused(a, -LOG2E, -(rounded - ROUND)))
+    e = with_exponent_raised(polynomial(f, POWERS), rounded)
+    return (e if z < np.float32(0) else np.float32(1)) / (np.float32(1) + e)
+
+
 @overload(sigmoid)
 def _sigmoid(z):
-    return (lambda z: sigmoid32(z)) if z == float32 else (lambda z: sigmoid64(z))
+    return (lambda z: lean_sigmoid32(z)) if z == float32 else (lambda z: sigmoid64(z))
 
 
 @overload(normal)
@@ -99,6 +121,15 @@ def normalize(x, z, mean, scale, shift):
     """``z = (x - mean) scale + shift`` with one mean, scale and shift."""
     for i in range(x.size):
         z[i] = narrowed((widened(x[i]) - mean) * scale + shift, z)
+
+
+@kernel
+def rectify(x, y, mean, scale, shift):
+    """``y = max((x - mean) scale + shift, 0)`` with one mean, scale and shift."""
+    zero = mean - mean
+    for i in range(x.size):
+        z = (widened(x[i]) - mean) * scale + shift
+        y[i] = narrowed(zero if z <= zero else z, y)
 
 
 @kernel

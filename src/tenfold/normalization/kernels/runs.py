@@ -10,12 +10,14 @@ from numba.types import float64
 
 from tenfold.normalization.kernels.elementwise import (
     IDENTITY,
+    RELU,
     activate,
     add_to,
     combine,
     derive,
     gradient_sums,
     normalize,
+    rectify,
     sums,
     widened,
 )
@@ -33,6 +35,8 @@ def forward_run(x, added, y, z, mean, rstd, gamma, beta, activation):
     shift = kind(beta - (mean - float64(high)) * scale)
     if activation == IDENTITY and added.size == 0:
         normalize(x, y, high, kind(scale), shift)
+    elif activation == RELU and added.size == 0:
+        rectify(x, y, high, kind(scale), shift)
     else:
         for start in range(0, x.size, SLICE):
             stop = min(start + SLICE, x.size)
@@ -116,55 +120,89 @@ def group_backward(
 
 
 @kernel
-def batch_moments(x, mean, variance, start, stop):
-    """Mean and biased variance of channels start..stop, (C,) each."""
+def batch_moments(x, centers, first, second, mean, variance, start, stop):
+    """Mean and biased variance of channels start..stop, (C,) each; three buffers (C,). Samples are read in their order."""
     samples, _, size = x.shape
     for c in range(start, stop):
-        center = float64(widened(x[0, c, 0]))
-        first, second = 0.0, 0.0
-        for n in range(samples):
-            one, two = sums(x[n, c], center)
-            first += one
-            second += two
-        offset = first / (samples * size)
-        mean[c] = center + offset
-        variance[c] = max(second / (samples * size) - offset * offset, 0.0)
+        centers[c] = float64(widened(x[0, c, 0]))
+        first[c] = 0.0
+        second[c] = 0.0
+    for n in range(samples):
+        for c in range(start, stop):
+            one, two = sums(x[n, c], centers[c])
+            first[c] += one
+            second[c] += two
+    for c in range(start, stop):
+        offset = first[c] / (samples * size)
+        mean[c] = centers[c] + offset
+        variance[c] = max(second[c] / (samples * size) - offset * offset, 0.0)
 
 
 @kernel
-def batch_forward(x, added, y, gamma, beta, mean, variance, z, eps, activation, measured, start, stop):
-    """Channels start..stop of Batch Normalization; mean and variance (C,) are written first if ``measured``."""
-    for c in range(start, stop):
+def batch_forward(x, added, y, gamma, beta, mean, variance, z, eps, activation, measured, block, start, stop):
+    """Channels start..stop of Batch Normalization; mean and variance (C,) are written first if ``measured``.
+
+    A block of channels is read twice while it is in the last-level cache. The runs of one channel alone would often fall
+    on the same sets of a smaller cache and drive one another out.
+    """
+    channels = x.shape[1]
+    centers, first, second = np.empty(channels), np.empty(channels), np.empty(channels)
+    for begin in range(start, stop, block):
+        end = min(begin + block, stop)
         if measured:
-            batch_moments(x, mean, variance, c, c + 1)
-        rstd = 1.0 / np.sqrt(variance[c] + eps)
+            batch_moments(x, centers, first, second, mean, variance, begin, end)
         for n in range(x.shape[0]):
-            other = added[n, c] if added.size else added[0, 0]
-            forward_run(x[n, c], other, y[n, c], z, mean[c], rstd, gamma[c], beta[c], activation)
+            for c in range(begin, end):
+                other = added[n, c] if added.size else added[0, 0]
+                rstd = 1.0 / np.sqrt(variance[c] + eps)
+                forward_run(x[n, c], other, y[n, c], z, mean[c], rstd, gamma[c], beta[c], activation)
 
 
 @kernel
 def batch_backward(
-    x, added, dy, dz, dx, gamma, beta, mean, variance, sums_dz, sums_dzx, z, eps, activation, measured, start, stop
+    x,
+    added,
+    dy,
+    dz,
+    dx,
+    gamma,
+    beta,
+    mean,
+    variance,
+    sums_dz,
+    sums_dzx,
+    z,
+    eps,
+    activation,
+    measured,
+    block,
+    start,
+    stop,
 ):
     """Channels start..stop: writes dx and the sums that give dbeta and dgamma, (C,) each."""
     samples, _, size = x.shape
     kind = z.dtype.type
-    for c in range(start, stop):
-        mu = mean[c]
-        r = 1.0 / np.sqrt(variance[c] + eps)
-        first, second = 0.0, 0.0
+    count = float64(samples * size)
+    for begin in range(start, stop, block):
+        end = min(begin + block, stop)
+        sums_dz[begin:end] = 0.0
+        sums_dzx[begin:end] = 0.0
         for n in range(samples):
-            other = added[n, c] if added.size else added[0, 0]
-            one, two = gradient_run(x[n, c], other, dy[n, c], dz[n, c], z, mu, r, gamma[c], beta[c], activation)
-            first += one
-            second += two
-        sums_dz[c] = first
-        sums_dzx[c] = second * r
-        by_input, constant = 0.0, 0.0
-        if measured:
-            by_input = -r * r * r * gamma[c] * second / (samples * size)
-            constant = -r * gamma[c] * first / (samples * size) - by_input * (mu - float64(kind(mu)))
+            for c in range(begin, end):
+                r = 1.0 / np.sqrt(variance[c] + eps)
+                other = added[n, c] if added.size else added[0, 0]
+                one, two = gradient_run(
+                    x[n, c], other, dy[n, c], dz[n, c], z, mean[c], r, gamma[c], beta[c], activation
+                )
+                sums_dz[c] += one
+                sums_dzx[c] += two * r
         for n in range(samples):
-            source = dy[n, c] if activation == IDENTITY else dz[n, c]
-            combine(x[n, c], source, dx[n, c], kind(mu), kind(r * gamma[c]), kind(by_input), kind(constant))
+            for c in range(begin, end):
+                mu = mean[c]
+                r = 1.0 / np.sqrt(variance[c] + eps)
+                by_input, constant = 0.0, 0.0
+                if measured:
+                    by_input = -r * r * gamma[c] * sums_dzx[c] / count
+                    constant = -r * gamma[c] * sums_dz[c] / count - by_input * (mu - float64(kind(mu)))
+                source = dy[n, c] if activation == IDENTITY else dz[n, c]
+                combine(x[n, c], source, dx[n, c], kind(mu), kind(r * gamma[c]), kind(by_input), kind(constant))
