@@ -15,7 +15,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from tenfold.normalization.activations import Activation, check_activation
-from tenfold.normalization.compiled import CODES, served
+from tenfold.normalization.compiled import CODES
+from tenfold.normalization.layouts import served
 from tenfold.normalization.operators import group_norm_operator
 from tenfold.normalization.reference import reference_group_norm
 

@@ -20,8 +20,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tenfold.normalization.compiled import batch_backward, batch_forward, served
-from tenfold.normalization.kernels.elementwise import IDENTITY
+from tenfold.normalization.compiled import IDENTITY, batch_backward, batch_forward
+from tenfold.normalization.layouts import served
 
 BLOCK = 1 << 17  # values promoted at a time: 1 MiB in float64, which stays in a cache
 

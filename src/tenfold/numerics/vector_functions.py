@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba import types
 
 from tenfold.numerics import elementary, normal_tails
-from tenfold.numerics.lanes import Lanes, Vector
+from tenfold.numerics.lanes import Vector
 
 
 class Tables(NamedTuple):
@@ -68,7 +68,7 @@ def polynomial(x: Vector, coefficients: Sequence[float]) -> Vector:
 
 
 def exp(x: Vector) -> Vector:
-    """exp(x), x held within the range of normal results."""
+    """The exponential, its argument held within the range of normal results."""
     lanes, tables = x.lanes, TABLES[x.lanes.precision]
     builder = lanes.builder
     x = lanes.where(x > tables.range, tables.range, x)
@@ -84,7 +84,7 @@ def exp(x: Vector) -> Vector:
 
 
 def silu(z: Vector) -> Vector:
-    """z / (1 + exp(-z))."""
+    """The sigmoid linear unit z / (1 + exp(-z))."""
     return z / (exp(-z) + 1.0)
 
 
@@ -110,7 +110,7 @@ def normal(z: Vector) -> tuple[Vector, Vector]:
 
 
 def gelu(z: Vector) -> Vector:
-    """z Phi(z)."""
+    """The Gaussian error linear unit z Phi(z)."""
     return z * normal(z)[0]
 
 

@@ -1,4 +1,5 @@
-"""Compiled normalization on plain arrays: `runs` for inputs whose positions are contiguous, `rows` for channels last.
+"""Compiled normalization on plain arrays: `channel_runs` where a channel's positions are contiguous, `position_rows` else.
 
-The torch twins are `group_norm` and `batch_norm` in the modules beside this package, for masks, other devices and types.
+Their inner loops are the modules `programs` and `row_programs`. The torch twins, for other devices, types and layouts, are in
+`tenfold.normalization.reference`.
 """

@@ -1,7 +1,7 @@
 """Normalization where the positions of a channel are contiguous: a sample is C runs of S numbers.
 
-What is normalized together is a set: consecutive runs of one sample (Group), or the runs of one channel in all samples (Batch). It
-is read twice, the second time from the second-level cache. Sets are independent, whatever thread works on them.
+What is normalized together is a set: consecutive runs of one sample (Group), or the runs of one channel in all samples
+(Batch). It is read twice, the second time from the second-level cache. Sets are independent, whatever thread works on them.
 
 Arrays are flat, in the order (N, C, S). Means and reciprocal deviations are float64; ``added`` is None where nothing is added.
 ``dz``, the gradients of z, is an array like x where they are asked for; a buffer for one block of sets (``local``) where forming
