@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -101,22 +101,9 @@ class Diagnosis:
 
     def to_frame(self) -> polars.DataFrame:
         """The rows as a polars frame; the findings of a layer as one text."""
-        import polars as pl
+        from tenfold.normalization.diagnosis_table import diagnosis_frame
 
-        records = [
-            asdict(row) | {"dead_channels": list(row.dead_channels), "findings": "; ".join(row.findings)}
-            for row in self.rows
-        ]
-        schema: dict[str, Any] = {
-            **dict.fromkeys(("name", "kind"), pl.String),
-            **dict.fromkeys(("channels", "calls", "values", "updates"), pl.Int64),
-            **dict.fromkeys(("momentum", "gap", "drift", "batch_noise"), pl.Float64),
-            "worst_channel": pl.Int64,
-            "dead_channels": pl.List(pl.Int64),
-            "never_positive": pl.Int64,
-            "findings": pl.String,
-        }
-        return pl.DataFrame(records, schema=schema)
+        return diagnosis_frame(self)
 
     def plot(self, path: str | Path) -> None:
         """Draw gap, drift and batch noise of every layer (``.png``, ``.svg`` or ``.pdf``)."""
