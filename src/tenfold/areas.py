@@ -51,6 +51,14 @@ AREAS: tuple[Area, ...] = (
         summary="Pathwise gradients through mixture samples; a VAE whose posterior is a mixture.",
     ),
     Area(
+        name="normalization",
+        paper=(
+            "Ioffe & Szegedy 2015, Batch normalization: accelerating deep network training by reducing internal covariate "
+            "shift; Wu & He 2018, Group normalization"
+        ),
+        summary="Batch and group normalization: fused layers, statistics that hold, surgery on networks, a study of your data.",
+    ),
+    Area(
         name="recommend",
         paper="Hu, Koren & Volinsky 2008, Collaborative filtering for implicit feedback datasets",
         summary="Recommendations from plays, clicks and purchases by alternating least squares: fit, evaluate, explain.",

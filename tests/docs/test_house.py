@@ -32,6 +32,14 @@ LAYERS = {
     "tuning",
     "command_options",
     "command_inputs",
+    "advice",
+    "batch_size_measurements",
+    "diagnosis_table",
+    "model_files",
+    "study",
+    "study_folder",
+    "study_pictures",
+    "study_table",
 }  # a room's modules around its method
 SECTIONS = ["What it is", "When to use it, and when not", "How", "Claims", "Benchmark"]
 TEXT = {"", ".cfg", ".cff", ".css", ".html", ".j2", ".json", ".md", ".py", ".toml", ".txt", ".yml"}
