@@ -1,6 +1,8 @@
 """Population statistics, policies and messages that all layers of this library share."""
 
 import copy
+import subprocess
+import sys
 import warnings
 
 import pytest
@@ -270,3 +272,31 @@ def test_wrong_shapes_of_frozen_layers_are_named():
     ):
         with unchecked_annotations(), pytest.raises(ValueError, match=message):
             FrozenBatchNorm(3)(*arguments)
+
+
+COMPILED = """
+import copy
+import torch
+from tenfold.normalization import BatchRenorm, GhostBatchNorm
+
+x = torch.randn(6, 2, 3)
+for eager, options in (
+    (BatchRenorm(2), {}),
+    (GhostBatchNorm(2, virtual_batch_size=3), {"lengths": torch.tensor([3, 1, 0, 2, 3, 3])}),
+):
+    traced = copy.deepcopy(eager)
+    found = []
+    for layer in (eager, torch.compile(traced, backend="aot_eager")):
+        leaf = x.clone().requires_grad_()
+        y = layer(leaf, **options)
+        y.pow(3).sum().backward()
+        found.append((y.detach(), leaf.grad))
+    for one, two in zip((*found[0], *eager.buffers()), (*found[1], *traced.buffers()), strict=True):
+        torch.testing.assert_close(one, two)
+"""
+
+
+def test_compiled_layers_have_the_same_outputs_gradients_and_statistics():
+    """In a process of its own: torch.compile does not read the checks of shapes that the tests put in."""
+    done = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True, timeout=250, check=False)
+    assert done.returncode == 0, done.stderr

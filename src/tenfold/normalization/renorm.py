@@ -154,13 +154,13 @@ class BatchRenorm(AnyRankBatchNorm):
         with torch.no_grad():
             r = (deviation / promoted(self.running_std)).clamp(1 / rmax, rmax)
             d = ((moments.mean - promoted(running_mean)) / promoted(self.running_std)).clamp(-dmax, dmax)
-        # (x - mu_B) / sigma_B * r + d, as one mean and one deviation
-        scaled = deviation / r
-        y = normalized(x, moments.mean - d * scaled, scaled.square(), self.weight, self.bias, 0.0)
         if usable(self, moments.mean, deviation):
             weight = next_weight(self)
             move(running_mean, moments.mean, weight)
             move(self.running_std, deviation, weight)
+        # (x - mu_B) / sigma_B * r + d, as one mean and one deviation
+        scaled = deviation / r
+        y = normalized(x, moments.mean - d * scaled, scaled.square(), self.weight, self.bias, 0.0)
         return self.finished(y, add, valid)
 
     def _load_from_state_dict(self, state_dict: dict, prefix: str, *rest: object) -> None:
