@@ -164,7 +164,7 @@ def small_batches(seed: int, scale: str) -> Measurement:
     """BN with statistics over 32, 8, 4 and 2 samples; GN with the batch whole, and in parts of 2."""
     batch = {size: _batch_norm_error(size, seed, scale) for size in (32, 8, 4, 2)}
     group = _other_error("group", seed, scale)
-    few = _few(_image_parts(seed, scale), {"smoke": 200, "quick": 2000, "full": 4000}[scale])
+    few = _few(_image_parts(seed, scale), {"smoke": 200, "quick": 1000, "full": 4000}[scale])
     settings = Settings(epochs=_epochs(scale) // 4 or 1, batch_size=BATCH)
     in_parts = {
         part: _error(few, lambda channels: norm_layer("group", channels), settings, seed, part) for part in (BATCH, 2)
@@ -236,7 +236,7 @@ def crossing(errors: dict[int, float], level: float) -> float:
 
 def batch_of_one(seed: int, scale: str) -> Measurement:
     """Training with one image a step: BN's last layer has one value a channel, from which nothing but beta comes out."""
-    few = _few(_image_parts(seed, scale), {"smoke": 50, "quick": 2000, "full": 4000}[scale])
+    few = _few(_image_parts(seed, scale), {"smoke": 50, "quick": 1500, "full": 4000}[scale])
     settings = Settings(epochs=1, batch_size=1, learning_rate=0.003)
     errors = {
         "batch": _error(few, _SingleImageBatchNorm, settings, seed),
