@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
@@ -139,6 +140,7 @@ class _Recurrence(torch.autograd.Function):
         return outputs, last
 
     @staticmethod
+    @once_differentiable
     def backward(context: Any, of_outputs: Tensor, of_last: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         before, opened, candidates, recurrent, weight = context.saved_tensors
         width = before.shape[-1]
