@@ -115,8 +115,7 @@ def distance_counts(
         _, found = kernels.count_by_distance(reference, vocab_size, most, *allowed, np.uint64(prime), limit)
         inverse = pow(modulus, -1, prime)
         totals = [
-            total + modulus * ((int(rest) - total) * inverse % prime)
-            for total, rest in zip(totals, found, strict=True)
+            total + modulus * ((int(rest) - total) * inverse % prime) for total, rest in zip(totals, found, strict=True)
         ]
         modulus *= prime
     return tuple(totals)

@@ -18,6 +18,7 @@ from tenfold.runtime import parallel_rows
 
 BLOCK = 1 << 20  # tokens that one thread takes at a time, about a millisecond
 DENSE = 1 / 256  # from this rate on, a random number for each token is faster than the gaps between replaced ones
+SHORT = 64  # up to this width lanes run across the ends of rows
 
 
 class HammingPayoff:
@@ -56,9 +57,7 @@ class HammingPayoff:
     True
     """
 
-    def __init__(
-        self, vocab_size: int, tau: float, *, scale: Scale = "paper", exclude_ids: Iterable[int] = ()
-    ) -> None:
+    def __init__(self, vocab_size: int, tau: float, *, scale: Scale = "paper", exclude_ids: Iterable[int] = ()) -> None:
         self.alphabet = Alphabet(vocab_size, exclude_ids)
         self.vocab_size, self.exclude_ids = self.alphabet.vocab_size, self.alphabet.exclude_ids
         self.tau, self.scale = float(tau), scale
@@ -129,8 +128,14 @@ class HammingPayoff:
         streams = row_seeds(len(plain), generator, seeds)
         out = np.empty((len(plain) * n, width), np.int64)
         dense, alphabet = self.rate >= DENSE, self.alphabet
+        short = dense and n == 1 and alphabet.rank.size == 0 and 0 < width <= SHORT
 
         def fill(start: int, stop: int) -> None:
+            if short:
+                kernels.short_hamming_rows(
+                    plain, plain_counts, streams, self.rate, alphabet.size, pad_id, out, start, stop
+                )
+                return
             kernels.hamming_rows(
                 plain, plain_counts, streams, n, self.rate, alphabet.size, alphabet.ids, alphabet.rank, pad_id, dense,
                 out, start, stop,
