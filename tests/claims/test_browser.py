@@ -133,7 +133,7 @@ def test_links_lead_to_places_on_the_page(open_page, report):
     assert page.evaluate("() => location.hash") == "#sample.exact-half"
 
 
-@pytest.mark.parametrize("width", [320, 360, 700, 760, 1000, 1280])
+@pytest.mark.parametrize("width", [320, 360, 700, 780, 1000, 1280])
 def test_nothing_is_wider_than_the_page(open_page, width):
     page = open_page(width)
     assert page.evaluate("() => document.documentElement.scrollWidth") <= width
