@@ -141,7 +141,7 @@ class _Recurrence(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(context: Any, of_outputs: Tensor, of_last: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(context: Any, of_outputs: Tensor, of_last: Tensor) -> tuple[Tensor | None, ...]:
         before, opened, candidates, recurrent, weight = context.saved_tensors
         width = before.shape[-1]
         of_gates = opened.new_empty(*opened.shape[:2], 3 * width)
