@@ -140,6 +140,7 @@ CLAIMS: tuple[Claim, ...] = (
                 ("error_plain", "error_normalized", "training_error_plain", "training_error_normalized"), PERCENT
             ),
         },
+        seeds={"quick": 6},
         limits="One small network and one learning rate; what BN does for optimization is in the difference, too.",
         needs=DIGITS,
     ),
