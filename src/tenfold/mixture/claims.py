@@ -143,7 +143,7 @@ CLAIMS: tuple[Claim, ...] = (
             "least_gain_from_1_to_4": "variance of the better of the two over the combination's, least from 1 to 4",
             "worst_ratio_to_the_better": "variance of the combination over the better of the two's, worst distance",
         },
-        limits="Two equal modes in one dimension, f = x. For oscillating f the gain of the combination is 1.2 to 2.5.",
+        limits="Two equal modes in one dimension, f = x. For f = cos x the gain at these distances is 1.3 to 1.9.",
     ),
     Claim(
         id="mixture.multimodal-target",
@@ -177,7 +177,7 @@ CLAIMS: tuple[Claim, ...] = (
         criteria=(Criterion("gain", "at least", 0.0, "nats"),),
         units=NATS,
         descriptions=GAIN,
-        seeds={"quick": 5},
+        seeds={"quick": 12},
         limits="Small images and networks. With codes of length 2 the ELBO gives up the extra components: see that claim.",
         needs=("digits",),
     ),
@@ -212,7 +212,10 @@ CLAIMS: tuple[Claim, ...] = (
         descriptions=GAIN,
         seeds={"quick": 5},
         expected="does not hold",
-        limits="With room for digits side by side the posteriors have one mode each, and nothing is left to gain.",
+        limits=(
+            "With room for digits side by side the posteriors have one mode each. What is left to gain is small beside the "
+            "differences between random starts, so that few seeds may decide nothing."
+        ),
         needs=("digits",),
     ),
 )
