@@ -248,6 +248,6 @@ def batch_of_one(seed: int, scale: str) -> Measurement:
         "error (%)",
         {"error": Curve((0, 1), [errors["batch"], errors["group"]])},
         kind="bar",
-        ticks=("batch normalization", "group normalization"),
+        ticks=("BN", "GN"),
     )
     return Measurement({"error_batch": errors["batch"], "error_group": errors["group"]}, {"errors": plot})

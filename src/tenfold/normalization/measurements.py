@@ -248,7 +248,7 @@ def dropout_helps_less(seed: int, scale: str) -> Measurement:
             for number, name in enumerate(("no dropout", f"dropout {DROPOUT:g}"))
         },
         kind="bar",
-        ticks=("without", "with batch normalization"),
+        ticks=("without BN", "with BN"),
     )
     return Measurement(
         {"difference": gains[False] - gains[True], "gain_plain": gains[False], "gain_normalized": gains[True]},
