@@ -15,7 +15,6 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Int64
 from lightning.pytorch import LightningModule
@@ -30,8 +29,9 @@ from tenfold.raml.metrics import closest_reference, edit_distances, error_rate
 from tenfold.raml.model import Seq2SeqModel
 from tenfold.raml.objective import raml_loss
 from tenfold.raml.risk import first_occurrences, minimum_risk_loss
+from tenfold.raml.sampled_targets import stream_seeds
 from tenfold.raml.seq2seq import BOS, EOS, PAD, UNK, check_share, check_sizes
-from tenfold.training import SeededLoader, derived_seed, seed_everything, seeded_generator, train
+from tenfold.training import SeededLoader, seed_everything, seeded_generator, train
 
 OBJECTIVES = ("ml", "raml", "smoothing", "risk")
 PAYOFFS = ("edit", "hamming")
@@ -39,7 +39,6 @@ IGNORED = -100
 FEWEST_STEPS, FEWEST_EPOCHS = 1_000, 20  # of a run whose length the user leaves open
 STEPS_BETWEEN_VALIDATIONS = 50  # at least; epochs of small data are shorter
 MOST_MEASURED = 5_000  # pairs of training on which the loss is measured when training is done
-GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: neighbouring examples get distant seeds
 
 Batch = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 
@@ -102,8 +101,7 @@ class Seq2SeqModule(LightningModule):
         payoff = self.payoff
         if self.schedule is not None:
             payoff = payoff.with_tau(float(self.schedule(self.trainer.global_step)))
-        base = np.uint64(derived_seed(self.seed, 3, self.current_epoch))
-        seeds = base + number.numpy().astype(np.uint64) * GOLDEN
+        seeds = stream_seeds(self.seed, self.current_epoch, number.numpy())
         return payoff.sample(target, lengths, self.samples, seeds=seeds, pad_id=PAD)
 
     def training_step(self, batch: Batch) -> Tensor:
