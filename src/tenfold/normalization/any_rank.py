@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from tenfold.normalization.activations import Activation, activated, check_activation
 from tenfold.normalization.compiled import CODES
+from tenfold.normalization.eager import by_batch
 from tenfold.normalization.layouts import served
-from tenfold.normalization.operators import batch_norm_operator
 from tenfold.normalization.statistics import (
     Moments,
     OnSingle,
@@ -49,11 +49,14 @@ def fused_batch_norm(
 
     By a kernel on the CPU, else in torch; the statistics carry no gradient.
     """
-    if served(x, add):
-        y, mean, variance = batch_norm_operator(x, weight, bias, add, mean, variance, eps, CODES[activation])
-        return y, mean, variance
+    layout = served(x, add)
+    if layout is not None:
+        y, statistics = by_batch(x, weight, bias, add, layout, mean, variance, eps, CODES[activation])
+        return y, statistics[0], statistics[1]
     if mean is None or variance is None:
         mean, variance, _ = masked_moments(x)
+    else:  # a later batch may change them in place, before a backward pass
+        mean, variance = mean.clone(), variance.clone()
     y = normalized(x, mean, variance, weight, bias, eps)
     return activated(y if add is None else y + add, activation), mean.detach(), variance.detach()
 
@@ -136,11 +139,9 @@ class AnyRankBatchNorm(nn.modules.batchnorm._BatchNorm):
 
     def _by_kernel(self, x: Tensor, add: Tensor | None, count: int) -> Tensor:
         """All values count: statistics, affine map, sum and activation at once."""
-        kept = self.running_mean is not None and self.running_var is not None
-        known_mean, known_variance = self.population() if kept and not self.training else (None, None)
-        y, mean, variance = fused_batch_norm(
-            x, known_mean, known_variance, self.weight, self.bias, self.eps, self.activation, add
-        )
+        kept = not self.training and self.running_mean is not None and self.running_var is not None
+        known = (self.running_mean, self.running_var) if kept else (None, None)
+        y, mean, variance = fused_batch_norm(x, *known, self.weight, self.bias, self.eps, self.activation, add)
         if self.training:
             update_running(self, mean, variance, count)
         return y

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from tenfold.normalization.activations import Activation, check_activation
 from tenfold.normalization.compiled import CODES
+from tenfold.normalization.eager import by_groups
 from tenfold.normalization.layouts import served
-from tenfold.normalization.operators import group_norm_operator
 from tenfold.normalization.reference import reference_group_norm
 
 
@@ -52,9 +52,9 @@ def group_norm(
     """
     check_group_input(x, num_groups, weight, bias, add)
     check_activation(activation)
-    if served(x, add):
-        y: Tensor = group_norm_operator(x, weight, bias, add, num_groups, eps, CODES[activation])[0]
-        return y
+    layout = served(x, add)
+    if layout is not None:
+        return by_groups(x, weight, bias, add, layout, num_groups, eps, CODES[activation])
     return reference_group_norm(x, num_groups, weight, bias, eps, activation, add)
 
 

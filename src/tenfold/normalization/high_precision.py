@@ -152,7 +152,8 @@ class Normalized(torch.autograd.Function):
             dx, of_dy, of_products = _normalized_gradient(x, dy, mean, scale)
         elif served(x, None) and dy.dtype == x.dtype:
             exact = (promoted(mean), promoted(variance))
-            dx, _, by_weight, of_dy = batch_backward(dy, x, weight, bias, None, *exact, ctx.eps, IDENTITY, False)
+            known = torch.stack(exact)
+            dx, _, by_weight, of_dy = batch_backward(dy, x, weight, bias, None, known, ctx.eps, IDENTITY, False)
             of_products = by_weight * torch.sqrt(exact[1] + ctx.eps)
         else:
             dx, of_dy, of_products = torch.empty_like(x), torch.zeros_like(scale), torch.zeros_like(scale)

@@ -1,25 +1,27 @@
-"""How tensors lie in memory, which of them the compiled kernels take, and their memory as arrays of NumPy."""
+"""How tensors lie in memory, which of them the compiled kernels take, and where they are."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from tenfold.normalization.kernels.entries import BFLOAT16, FLOAT32, FLOAT64
 from tenfold.numerics import padded
 from tenfold.runtime import parallel_rows, thread_count
 
-DTYPES = (torch.float32, torch.bfloat16, torch.float64)
+Option = tuple[int, ...]  # the kernels' way to choose: by the length
+
+KINDS: dict[torch.dtype, Option] = {torch.float32: FLOAT32, torch.bfloat16: BFLOAT16, torch.float64: FLOAT64}
+FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 LINE = 64  # bytes of a line of the caches, to which torch aligns its tensors
-LARGE = 8 << 20  # bytes of a result from which it is not expected to stay in the caches until it is read
+LARGE = 16 << 20  # bytes of a result from which it is not expected to stay in the caches until it is read
 ALONE = 1 << 19  # numbers up to which starting threads costs more than they bring
 PART = 1 << 17  # numbers that a thread takes at a time
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Layout(NamedTuple):
@@ -37,20 +39,26 @@ def layout_of(x: Tensor) -> Layout | None:
     positions = math.prod(shape[2:])
     if x.is_contiguous():
         return Layout(positions == 1, shape[0], shape[1], positions)
-    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
-    if x.dim() in formats and x.is_contiguous(memory_format=formats[x.dim()]):
+    axes = len(shape)
+    if axes in FORMATS and x.is_contiguous(memory_format=FORMATS[axes]):
         return Layout(True, shape[0], shape[1], positions)
     return None
 
 
-def served(x: Tensor, add: Tensor | None) -> bool:
-    """Whether the kernels can do it: on the CPU, a floating type they know, a layout they know, some numbers."""
+def served(x: Tensor, add: Tensor | None) -> Layout | None:
+    """The input's layout if the kernels can do it: on the CPU, a type and a layout that they know, some numbers."""
+    if x.dtype not in KINDS or not x.is_cpu or not x.numel() or (add is not None and add.dtype != x.dtype):
+        return None
+    return layout_of(x)
+
+
+def is_watched() -> bool:
+    """Whether somebody follows the operations: a compiler, a tracer, a functional transform, a dispatch mode."""
     return (
-        x.device.type == "cpu"
-        and x.dtype in DTYPES
-        and x.numel() > 0
-        and layout_of(x) is not None
-        and (add is None or add.dtype == x.dtype)
+        torch.compiler.is_compiling()
+        or torch._C._len_torch_dispatch_stack() > 0
+        or torch._C._are_functorch_transforms_active()
+        or torch._C._get_tracing_state() is not None
     )
 
 
@@ -61,35 +69,59 @@ def like(values: Tensor, x: Tensor) -> Tensor:
     return torch.empty_like(x).copy_(values)
 
 
-def memory(tensor: Tensor) -> Array:
-    """The numbers of a dense tensor in the order of memory; bfloat16 as uint16."""
-    flat = tensor.detach().as_strided((tensor.numel(),), (1,))
-    return flat.view(torch.uint16).numpy() if tensor.dtype == torch.bfloat16 else flat.numpy()
+def address(tensor: Tensor | None) -> int | None:
+    """Where a tensor's numbers begin."""
+    return None if tensor is None else tensor.data_ptr()
 
 
-def precision(x: Tensor) -> Any:
-    """The type of arithmetic on a tensor's numbers."""
-    return np.float64 if x.dtype == torch.float64 else np.float32
+class Parameters(NamedTuple):
+    """gamma and beta as the kernels take them; the tensors are kept alive here."""
+
+    weight: Tensor
+    bias: Tensor
+    kind: Option
+
+    @property
+    def addresses(self) -> tuple[int, int]:
+        """Of both."""
+        return self.weight.data_ptr(), self.bias.data_ptr()
 
 
-def parameter(values: Tensor | None, otherwise: float, channels: int) -> Array:
-    """One number a channel in float64."""
-    if values is None:
-        return np.full(channels, otherwise)
-    numbers: Array = values.detach().double().contiguous().numpy()
-    return numbers
+@lru_cache(maxsize=256)
+def _constant(value: float, channels: int, dtype: torch.dtype) -> Tensor:
+    return torch.full((channels,), value, dtype=dtype)
 
 
-def around_caches(result: Tensor, run: int) -> tuple[int, ...]:
+def parameter_dtype(weight: Tensor | None, bias: Tensor | None) -> torch.dtype:
+    """float32 if both are, else float64."""
+    narrow = all(values is None or values.dtype == torch.float32 for values in (weight, bias))
+    return torch.float32 if narrow else torch.float64
+
+
+def parameters(weight: Tensor | None, bias: Tensor | None, channels: int) -> Parameters:
+    """One number a channel of each, in one type; 1 and 0 for None."""
+    dtype = parameter_dtype(weight, bias)
+    found = []
+    for values, otherwise in ((weight, 1.0), (bias, 0.0)):
+        if values is None:
+            values = _constant(otherwise, channels, dtype)
+        elif values.dtype != dtype or not values.is_contiguous():
+            values = values.detach().to(dtype).contiguous()
+        found.append(values)
+    return Parameters(found[0], found[1], KINDS[dtype])
+
+
+def around_caches(result: Tensor, run: int) -> Option:
     """The kernels' option ``large``: a number in it, if a result is too large for the caches and runs keep alignment."""
-    size = result.numel() * result.element_size()
-    fits = padded(run, precision(result)) == run and result.data_ptr() % LINE == 0
-    return (0,) if size >= LARGE and fits else ()
+    if result.numel() * result.element_size() < LARGE:
+        return ()
+    lanes = torch.float64 if result.dtype == torch.float64 else torch.float32
+    return (0,) if padded(run, str(lanes).removeprefix("torch.")) == run and result.data_ptr() % LINE == 0 else ()
 
 
 def divided(work: Callable[[int, int], Any], parts: int, numbers: int) -> None:
     """Do all parts, in several threads where it pays."""
-    if numbers <= ALONE or thread_count() == 1:
+    if numbers <= ALONE or parts == 1 or thread_count() == 1:
         work(0, parts)
     else:
         parallel_rows(work, parts, block_cost=max(1.0, PART * parts / numbers), uses_blas=False)

@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from tenfold.normalization.high_precision import ChannelMoments, Normalized, promoted
+from tenfold.normalization.population import moved_by_kernel
 
 RunningVariance = Literal["unbiased", "biased"]
 OnSingle = Literal["error", "running"]
@@ -201,7 +202,12 @@ def update_running(layer: nn.Module, mean: Tensor, variance: Tensor, count: int)
     Returns:
         Whether the statistics moved.
     """
-    if layer.running_mean is None or count == 0 or not usable(layer, mean, variance):
+    if layer.running_mean is None or count == 0:
+        return False
+    moved = moved_by_kernel(layer, mean, variance, count)
+    if moved is not None:
+        return moved or left_out(layer)
+    if not usable(layer, mean, variance):
         return False
     weight = next_weight(layer)
     move(layer.running_mean, mean, weight)  # type: ignore[arg-type]
@@ -213,15 +219,18 @@ def update_running(layer: nn.Module, mean: Tensor, variance: Tensor, count: int)
 
 def usable(layer: nn.Module, *statistics: Tensor) -> bool:
     """Whether a batch's statistics are finite; ``layer.skipped_updates`` counts those that are not, the first one warns."""
-    if bool(torch.stack([torch.isfinite(values).all() for values in statistics]).all()):
-        return True
+    return bool(torch.stack([torch.isfinite(values).all() for values in statistics]).all()) or left_out(layer)
+
+
+def left_out(layer: nn.Module) -> Literal[False]:
+    """Count a batch whose statistics are not finite; the first one warns."""
     skipped = int(getattr(layer, "skipped_updates", 0)) + 1
     layer.skipped_updates = skipped  # type: ignore[assignment]  # a plain attribute
     if skipped == 1:
         warnings.warn(
             f"{place_of(layer)}: the statistics of a batch are not finite; the population statistics stay as they are "
             "(counted in skipped_updates)",
-            stacklevel=4,
+            stacklevel=5,
         )
     return False
 

@@ -113,17 +113,63 @@ def batch_moments(x, width, channels, first, second, start, stop):
 
 
 @kernel
-def batch_forward(x, added, y, mean, scale, shift, activation, large, start, stop):
+def statistics(x, parts, count, mean, variance):
+    """Means and variances of ``count`` numbers a channel from the sums of all chunks (K, 2, C), added in their order."""
+    chunks, _, channels = parts.shape
+    first, second = np.zeros(channels), np.zeros(channels)
+    for k in range(chunks):
+        for c in range(channels):
+            first[c] += parts[k, 0, c]
+            second[c] += parts[k, 1, c]
+    for c in range(channels):
+        offset = first[c] / count
+        mean[c] = number_at(x, c) + offset
+        variance[c] = max(second[c] / count - offset * offset, 0.0)
+
+
+@kernel
+def set_columns(columns, gamma, beta, mean, variance, eps):
+    """Mean, scale, shift and reciprocal deviation of each column: the first rows of a buffer (4 or more, width)."""
+    kind, channels = columns.dtype.type, mean.size
+    for c in range(channels):
+        r = 1.0 / np.sqrt(variance[c] + eps)
+        high = kind(mean[c])
+        columns[0, c] = high
+        columns[1, c] = kind(r * gamma[c])
+        columns[2, c] = kind(beta[c] - (mean[c] - float64(high)) * (r * gamma[c]))
+        columns[3, c] = kind(r)
+    for k in range(4):
+        repeat(columns[k, :channels], columns[k])
+
+
+@kernel
+def set_slopes(columns, gamma, mean, variance, eps, by_dz, by_dzx, count):
+    """Slope and offset of each column, rows 4 and 5 of a buffer; of constant statistics, if there are no numbers to count."""
+    kind, channels = columns.dtype.type, mean.size
+    for c in range(channels):
+        slope, offset = 0.0, 0.0
+        if count:
+            r = 1.0 / np.sqrt(variance[c] + eps)
+            slope = -r * gamma[c] * by_dzx[c] / count
+            offset = -r * gamma[c] * by_dz[c] / count - (mean[c] - float64(kind(mean[c]))) * r * slope
+        columns[4, c] = kind(slope)
+        columns[5, c] = kind(offset)
+    for k in range(4, 6):
+        repeat(columns[k, :channels], columns[k])
+
+
+@kernel
+def batch_forward(x, added, y, columns, activation, large, start, stop):
     """Rows start..stop of Batch Normalization, by columns."""
-    normalize(x, added, y, mean, scale, shift, activation, large, start, stop)
+    normalize(x, added, y, columns[0], columns[1], columns[2], activation, large, start, stop)
     settle(large)
 
 
 @kernel
-def batch_gradients(x, added, dy, dz, mean, scale, shift, rstd, first, second, activation, start, stop):
-    """The sums of ``dz`` and of ``dz (x - mean) rstd`` over rows start..stop, (C,) each."""
-    one, two = np.zeros(mean.size), np.zeros(mean.size)
-    gradients(x, added, dy, dz, mean, scale, shift, rstd, one, two, activation, start, stop)
+def batch_gradients(x, added, dy, dz, columns, first, second, activation, start, stop):
+    """The sums of ``dz`` and of ``dz (x - m) rstd`` over rows start..stop, (C,) each."""
+    one, two = np.zeros(columns.shape[1]), np.zeros(columns.shape[1])
+    gradients(x, added, dy, dz, columns[0], columns[1], columns[2], columns[3], one, two, activation, start, stop)
     first[:] = 0.0
     second[:] = 0.0
     gather(one, first)
@@ -131,9 +177,27 @@ def batch_gradients(x, added, dy, dz, mean, scale, shift, rstd, first, second, a
 
 
 @kernel
-def batch_backward(x, added, dy, dz, dx, mean, scale, shift, rstd, slope, offset, activation, large, start, stop):
+def total_gradients(parts, mean, variance, eps, one, first, second):
+    """The sums over all chunks (K, 2, C) in their order, the second with mu for m; ``one`` is of the kind of columns."""
+    kind = one.dtype.type
+    chunks, _, channels = parts.shape
+    first[:] = 0.0
+    second[:] = 0.0
+    for k in range(chunks):
+        for c in range(channels):
+            first[c] += parts[k, 0, c]
+            second[c] += parts[k, 1, c]
+    for c in range(channels):
+        second[c] -= (mean[c] - float64(kind(mean[c]))) / np.sqrt(variance[c] + eps) * first[c]
+
+
+@kernel
+def batch_backward(x, added, dy, dz, dx, columns, activation, large, start, stop):
     """Rows start..stop of dx, by columns."""
-    combined(x, added, dy, dz, dx, mean, scale, shift, rstd, slope, offset, activation, large, start, stop)
+    combined(
+        x, added, dy, dz, dx, columns[0], columns[1], columns[2], columns[3], columns[4], columns[5], activation, large,
+        start, stop,
+    )  # fmt: skip
     settle(large)
 
 
