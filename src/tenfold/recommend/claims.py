@@ -8,6 +8,7 @@ question, are chosen within each seed on a validation part of the training data.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import product
 from typing import Any
@@ -279,6 +280,7 @@ CLAIMS: tuple[Claim, ...] = (
         measure=explanations_add_up,
         criteria=(Criterion("largest_difference", "at most", 1e-9),),
         descriptions={"largest_difference": "largest difference between a score and the sum of its parts"},
+        ranges={"largest_difference": (0.0, math.inf)},
         seeds={"quick": 2},
         limits="Double precision; scores lie mostly between 0 and 1.",
         needs=("movielens-100k",),
