@@ -15,7 +15,8 @@ def dots_and_sums(rows, first, factors, x, result):
 
 @kernel
 def gather(table, numbers, roots, x, rows, first):
-    return gather_four(table, (numbers[0], numbers[1], numbers[2], numbers[3]), x.size, roots, x, rows, first)
+    four = (numbers[0], numbers[1], numbers[2], numbers[3])
+    return gather_four(table, four, x.size, roots, x, rows, first, four)
 
 
 @kernel

@@ -57,9 +57,12 @@ def _four_adds(scalar, context, builder, signature, arguments):
 
 
 @intrinsic
-def gather_four(typingctx, table, numbers, width, roots, x, rows, first):
-    """``rows[first + r] = table[numbers[r]] * roots`` and its product with x, for r = 0..3; the products as a tuple."""
-    signature = types.UniTuple(table.dtype, ROWS)(table, numbers, types.int64, roots, x, rows, types.int64)
+def gather_four(typingctx, table, numbers, width, roots, x, rows, first, following):
+    """``rows[first + r] = table[numbers[r]] * roots`` and its product with x, for r = 0..3; the products as a tuple.
+
+    The rows ``following`` of the table are asked for meanwhile.
+    """
+    signature = types.UniTuple(table.dtype, ROWS)(table, numbers, types.int64, roots, x, rows, types.int64, numbers)
     return signature, partial(_gather_four, table.dtype)
 
 
@@ -68,9 +71,12 @@ def _gather_four(scalar, context, builder, signature, arguments):
     table, roots, x, out = (stream.data(i, arguments[i]) for i in (0, 3, 4, 5))
     width, first = arguments[2], arguments[6]
     sources = [stream.row(table, builder.extract_value(arguments[1], r), width) for r in range(ROWS)]
+    ahead = [stream.row(table, builder.extract_value(arguments[7], r), width) for r in range(ROWS)]
     targets = [stream.row(out, builder.add(first, constant(r)), width) for r in range(ROWS)]
 
     def body(at, sums):
+        for row in ahead:
+            stream.fetch(row, at)
         scale, shared = stream.load(roots, at), stream.load(x, at)
         results = []
         for source, target, total in zip(sources, targets, sums, strict=True):

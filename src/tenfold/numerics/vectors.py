@@ -104,6 +104,16 @@ class Stream:
         """Writes a vector."""
         self.builder.store(value, self._pointer(base, at), align=self.bytes)
 
+    def fetch(self, base: Any, at: Any) -> None:
+        """Asks for the memory at a place, to be there when it is read."""
+        byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
+        prefetch = cgutils.get_or_insert_function(self.builder.module, kind, "llvm.prefetch.p0")
+        pointer = self.builder.bitcast(self.builder.gep(base, [at]), byte)
+        self.builder.call(
+            prefetch, [pointer, *(ir.Constant(word, value) for value in (0, 3, 1))]
+        )  # to read, near, data
+
     def multiply(self, a: Any, b: Any) -> Any:
         """``a b``."""
         return self.builder.fmul(a, b)

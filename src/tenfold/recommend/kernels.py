@@ -22,6 +22,7 @@ from tenfold.numerics.row_products import accumulate_four, four_adds, four_dots,
 from tenfold.numerics.vectors import BYTES
 
 BLOCK = 6144  # numbers of a gathered block: two of them stay in the first-level cache
+AHEAD = 8  # entries between the one at work and the one whose factors are asked for
 
 
 @kernel
@@ -209,7 +210,14 @@ def conjugate_gradient_rows(
                 np.int64(indices[min(here + 2, last)]),
                 np.int64(indices[min(here + 3, last)]),
             )
-            similarity = gather_four(table, numbers, padded_width, roots, x, gathered, t)
+            ahead = here + AHEAD
+            following = (
+                np.int64(indices[min(ahead, last)]),
+                np.int64(indices[min(ahead + 1, last)]),
+                np.int64(indices[min(ahead + 2, last)]),
+                np.int64(indices[min(ahead + 3, last)]),
+            )
+            similarity = gather_four(table, numbers, padded_width, roots, x, gathered, t, following)
             for i in range(4):
                 signed[i] = confidence[here + i] if here + i <= last else zero
                 row_weights[t + i] = abs(signed[i]) - base if here + i <= last else zero
