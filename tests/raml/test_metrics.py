@@ -62,6 +62,7 @@ def test_arrays_and_tensors_are_sequences_of_their_numbers():
     # editdistance#115 and FunASR#3105: the usual package is archived; tensors were compared by identity elsewhere
     assert edit_distance(torch.tensor([1, 2, 3]), torch.tensor([1, 3])) == 1
     assert edit_distance(np.array([1, 2, 3]), [1, 2, 3]) == 0
+    assert edit_distance([torch.tensor(1), torch.tensor(2)], [np.int64(1), 2]) == 0
     assert error_rate(torch.tensor([[1, 2], [3, 4]]), torch.tensor([[1, 2], [3, 5]])) == 0.25
 
 

@@ -117,8 +117,10 @@ class RAMLCollator:
                 f"labels is a {type(labels).__name__}: a padded tensor (batch, length) is needed; use return_tensors='pt'"
             )
         examples = [
-            example_number(_source(feature), row[row != self._sampler.ignore_index]) if index is None else int(index)
-            for index, feature, row in zip(indices, plain, labels, strict=True)
+            example_number(_source(plain[row]), labels[row][labels[row] != self._sampler.ignore_index])
+            if index is None
+            else int(index)
+            for row, index in enumerate(indices)
         ]
         drawn = self._sampler.draw(labels, examples, getattr(self.base, "pad_to_multiple_of", None) or 1)
         sampled = self._as_wide_as_asked(drawn.labels, labels.shape[1])

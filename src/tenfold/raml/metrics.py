@@ -9,6 +9,7 @@ rapidfuzz's, over strings: it would compare the elements of a list by their hash
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from itertools import chain
 
 import numpy as np
 from jaxtyping import Int64
@@ -111,14 +112,21 @@ def _spelled(reference: Tokens, hypothesis: Tokens) -> tuple[str, str]:
             f"reference is a {type(reference).__name__} and hypothesis a {type(hypothesis).__name__}: "
             "give two strings or two lists of tokens"
         )
-    letters: dict[Hashable, str] = {}
-    spelled = []
-    for name, tokens in (("reference", reference), ("hypothesis", hypothesis)):
-        plain = tokens.tolist() if isinstance(tokens, np.ndarray | Tensor) else tokens
-        if not isinstance(plain, Sequence):
-            raise TypeError(f"{name} is a {type(tokens).__name__}: give a string or a list of tokens")
-        spelled.append("".join([letters.setdefault(token, chr(len(letters))) for token in plain]))
-    return spelled[0], spelled[1]
+    plain = [
+        tokens if type(tokens) is list else _as_list(name, tokens)
+        for name, tokens in (("reference", reference), ("hypothesis", hypothesis))
+    ]
+    try:  # ids are letters as they are
+        return "".join(map(chr, plain[0])), "".join(map(chr, plain[1]))
+    except (TypeError, ValueError, OverflowError):  # words, or numbers that no letter has
+        letters = {token: chr(i) for i, token in enumerate(dict.fromkeys(chain(*plain)))}
+        return "".join(map(letters.__getitem__, plain[0])), "".join(map(letters.__getitem__, plain[1]))
+
+
+def _as_list(name: str, tokens: Tokens) -> list[Hashable]:
+    if not isinstance(tokens, Sequence | np.ndarray | Tensor):
+        raise TypeError(f"{name} is a {type(tokens).__name__}: give a string or a list of tokens")
+    return tokens.tolist() if isinstance(tokens, np.ndarray | Tensor) else list(tokens)
 
 
 def _check_counts(references: Rows, hypotheses: Rows) -> None:
