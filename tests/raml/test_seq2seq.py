@@ -106,7 +106,7 @@ def test_attention_is_the_weighted_mean_of_the_encoders_states():
     memory = network.encode(torch.tensor([[4, 5, 6, 0]]), torch.tensor([3]))
     logits, state = network.step(torch.tensor([BOS]), memory.state, memory)
     hidden = state[0][0, 0]
-    scores = [float(hidden @ (network.to_key.weight @ memory.values[0, place])) for place in range(3)]
+    scores = [float((network.to_query.weight @ hidden) @ memory.values[0, place]) for place in range(3)]
     shares = [math.exp(score) / sum(map(math.exp, scores)) for score in scores]
     context = sum(share * memory.values[0, place] for place, share in enumerate(shares))
     combined = torch.tanh(network.combine.weight @ torch.cat([hidden, context]) + network.combine.bias)

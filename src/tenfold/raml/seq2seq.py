@@ -86,7 +86,7 @@ class AttentionGRU(nn.Module):
         self.encoder = nn.GRU(features, width, layers, batch_first=True, bidirectional=True, dropout=between)
         self.decoder = nn.GRU(features, width, layers, batch_first=True, dropout=between)
         self.to_state = nn.Linear(2 * width, width)
-        self.to_key = nn.Linear(2 * width, width, bias=False)
+        self.to_query = nn.Linear(width, 2 * width, bias=False)
         self.combine = nn.Linear(3 * width, width)
         self.output = nn.Linear(width, target_size)
         self.dropout = nn.Dropout(dropout)
@@ -127,11 +127,13 @@ class AttentionGRU(nn.Module):
         start = memory.state[0].transpose(0, 1).contiguous()
         packing = Packing(input_lengths, inputs.shape[1]) if inputs.device.type == "cpu" else None
         states, _ = run_gru(self.decoder, embedded, input_lengths, start, packing)
-        found = torch.cat([states, self._attend(states, memory)], -1)
         if packing is not None:
-            return packing.pad(self._predict(packing.pack(found)))
+            packed = packing.pack(states)
+            context = packing.pack(self._attend(packing.pad(self.to_query(packed)), memory))
+            return packing.pad(self._predict(packed, context))
+        logits = self._predict(states, self._attend(self.to_query(states), memory))
         real = torch.arange(inputs.shape[1], device=inputs.device) < input_lengths[:, None]
-        return self._predict(found) * real[..., None]
+        return logits * real[..., None]
 
     def step(
         self, tokens: Int64[Tensor, " batch"], state: State, memory: Memory
@@ -143,15 +145,15 @@ class AttentionGRU(nn.Module):
     def _run(self, inputs: Tensor, memory: Memory, start: Tensor) -> tuple[Tensor, Tensor]:
         embedded = self.dropout(self.target_embedding(inputs))
         states, last = self.decoder(embedded, start.transpose(0, 1).contiguous())
-        found = torch.cat([states, self._attend(states, memory)], -1)
-        return self._predict(found), last.transpose(0, 1).contiguous()
+        logits = self._predict(states, self._attend(self.to_query(states), memory))
+        return logits, last.transpose(0, 1).contiguous()
 
-    def _attend(self, states: Tensor, memory: Memory) -> Tensor:
-        scores = states @ self.to_key(memory.values).transpose(1, 2)
+    def _attend(self, queries: Tensor, memory: Memory) -> Tensor:
+        scores = queries @ memory.values.transpose(1, 2)
         return scores.masked_fill(~memory.real[:, None], -math.inf).softmax(-1) @ memory.values
 
-    def _predict(self, found: Tensor) -> Tensor:
-        return self.output(self.dropout(torch.tanh(self.combine(found))))
+    def _predict(self, states: Tensor, context: Tensor) -> Tensor:
+        return self.output(self.dropout(torch.tanh(self.combine(torch.cat([states, context], -1)))))
 
 
 class SmallTransformer(nn.Module):
