@@ -44,13 +44,18 @@ def test_weights_times_proposal_is_the_target(reward, proposal_tau):
 @pytest.mark.parametrize("reward", REWARDS)
 def test_weighted_samples_follow_the_target(reward):
     n, tau = 20_000, 0.6
-    weighted = ImportanceWeighted(HammingPayoff(3, 1.2), reward, tau=tau)
+    proposal = HammingPayoff(3, 1.2)
+    weighted = ImportanceWeighted(proposal, reward, tau=tau)
     ids, lengths, weights, ess = weighted.sample(REFERENCE, n=n, generator=torch.Generator().manual_seed(1))
     assert lengths.unique().tolist() == [4]
     code = (ids * torch.tensor([27, 9, 3, 1])).sum(1)
     estimate = torch.zeros(81, dtype=torch.float64).index_add(0, code, weights)
     q = enumerated_target(reward, tau)
-    deviation = (q * (1 - q) / n).sqrt() * math.sqrt(n / ess.item()) + 1e-6
+    # delta method: n var = E_q0[(q / q0)^2 (1[y = s] - q(s))^2] for each string s
+    ratio = q / proposal.log_prob(STRINGS, REFERENCE).exp()
+    others = (ratio * q).sum() - ratio * q
+    deviation = ((ratio * q * (1 - q).square() + q.square() * others) / n).sqrt()
+    assert ess.item() == pytest.approx(n / (ratio * q).sum().item(), rel=0.3)
     assert ((estimate - q).abs() / deviation).max() < 6
     # power: weights of exp(reward / tau + distance / tau) with the number of the paper's scale, a published mistake
     distance = (ids != REFERENCE).sum(1).double()
