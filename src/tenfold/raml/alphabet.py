@@ -95,7 +95,7 @@ def batched(
     elif lengths.shape != rows.shape[:1]:
         raise ValueError(f"lengths has shape {tuple(lengths.shape)}, but {name} has {rows.shape[0]} rows")
     lengths = lengths.to(torch.int64)
-    if lengths.numel() and not (0 <= int(lengths.min()) and int(lengths.max()) <= rows.shape[1]):
+    if lengths.numel() and not (int(lengths.min()) >= 0 and int(lengths.max()) <= rows.shape[1]):
         raise ValueError(f"lengths must lie in 0..{rows.shape[1]}, the width of {name}")
     plain, counts = as_arrays(rows, lengths)
     place = alphabet.first_illegal(plain, counts)

@@ -60,7 +60,7 @@ class PathWeights:
 
     @property
     def deletion(self) -> float:
-        """w."""
+        """W."""
         return self.weight if self.deletes else 0.0
 
     @property
@@ -87,7 +87,7 @@ class PathWeights:
         return (-1 / math.log1p(self.edited), substitute, delete, self.more, self.more_at_end)
 
     def log_normalizer(self, length: int, ends: int = 1) -> float:
-        """ln Z_path of a reference of that length; ``ends``: 0 where nothing may follow, else the number of references.
+        """The logarithm of Z_path for ``length`` tokens in ``ends`` references.
 
         >>> import math
         >>> math.isclose(PathWeights(2, 0.25).log_normalizer(1), math.log((1 + 0.25 + 0.25 + 1 / 3) * 2))
@@ -104,7 +104,7 @@ class PathWeights:
         return length * self.mean_edits_per_token() + self.more_at_end / (1 - self.more_at_end)
 
     def mean_edits_per_token(self) -> float:
-        """w K'(w) / K(w)."""
+        """W K'(w) / K(w)."""
         inserted = self.more / (1 - self.more) ** 2
         return (self.substitution + self.deletion + inserted) / (1 + self.edited)
 

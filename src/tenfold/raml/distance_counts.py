@@ -18,20 +18,18 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import count
 from math import comb
-from typing import Literal, get_args
 
 import numpy as np
 
 from tenfold.raml import kernels
 from tenfold.raml.temperature import check_vocab_size
 
-Operation = Literal["substitute", "insert", "delete"]
-OPERATIONS: tuple[Operation, ...] = get_args(Operation)
+OPERATIONS = ("substitute", "insert", "delete")
 MOST_EDITS = 250  # of the automaton, whose entries are bytes
 
 
 def count_at_distance(
-    reference: Sequence[int], distance: int, vocab_size: int, *, operations: Iterable[Operation] = OPERATIONS
+    reference: Sequence[int], distance: int, vocab_size: int, *, operations: Iterable[str] = OPERATIONS
 ) -> int:
     """The number of strings over the vocabulary whose edit distance from the reference is exactly ``distance``.
 
@@ -66,7 +64,7 @@ def count_at_distance(
     return counts[distance]
 
 
-def checked_operations(operations: Iterable[Operation]) -> tuple[bool, bool, bool]:
+def checked_operations(operations: Iterable[str]) -> tuple[bool, bool, bool]:
     """Whether substitution, insertion and deletion are among the operations.
 
     Raises:
@@ -97,7 +95,7 @@ def distance_counts(
     allowed: tuple[bool, bool, bool] = (True, True, True),
     max_states: int | None = None,
 ) -> tuple[int, ...] | None:
-    """Numbers of strings at distances 0, ..., most; None where an output length has more than ``max_states`` states.
+    """Numbers of strings at distances 0, ..., most; None where there are more than ``max_states`` states.
 
     >>> distance_counts((0,), 2, 2)
     (1, 5, 9)

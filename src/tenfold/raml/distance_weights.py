@@ -22,6 +22,7 @@ from tenfold.raml.distance_counts import MOST_EDITS, distance_counts
 
 TAIL = 1e-13  # share of the weight of all paths that may be left out
 DRAWS = 8192  # of paths, for the shares that are estimated
+LEAST_DRAWS, EFFORT = 512, 2e6
 MAX_STATES = 60_000  # of the automaton, over all output lengths: about 0.1 s
 
 
@@ -41,7 +42,7 @@ class DistanceWeights:
 
     @property
     def log_normalizer(self) -> float:
-        """ln Z."""
+        """The logarithm of Z."""
         return float(logsumexp(self.log_weights))
 
     @property
@@ -62,7 +63,7 @@ class DistanceWeights:
 
 
 def path_log_weights(paths: PathWeights, length: int, ends: int, most: int) -> Float[np.ndarray, " distances"]:
-    """ln of the weight of all paths with e = 0, ..., most edits.
+    """Logarithms of the weight of all paths with e = 0, ..., most edits.
 
     >>> np.exp(path_log_weights(PathWeights(2, 0.25), 1, 1, 1)).tolist()  # substitute, delete, insert; 2 at the end
     [1.0, 1.25]
@@ -105,7 +106,15 @@ def run_weights(
     exact = np.array([math.log(number) + e * log_w if number else -np.inf for e, number in enumerate(counts)])
     if len(counts) == most + 1:
         return DistanceWeights(exact, most, 0.0)
-    drawn, greedy = _tally(tokens, paths, most, draws, aim=None if max_edits is None else max_edits / 2)
+    # long references are judged in time that grows with the square of the edits
+    affordable = (
+        round(EFFORT / (1 + len(tokens) + min(most, paths.mean_edits(len(tokens))) ** 2))
+        if max_edits is None
+        else draws
+    )
+    drawn, greedy = _tally(
+        tokens, paths, most, min(draws, max(LEAST_DRAWS, affordable)), aim=None if max_edits is None else max_edits / 2
+    )
     share = np.where(drawn > 0, np.maximum(greedy, 0.5) / np.maximum(drawn, 1), np.nan)
     known = np.flatnonzero(drawn > 0)
     beyond = np.arange(len(counts), most + 1)

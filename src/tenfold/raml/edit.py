@@ -14,11 +14,10 @@ from torch import Tensor
 from tenfold.raml import kernels
 from tenfold.raml.alphabet import Alphabet, as_arrays, batched, row_seeds
 from tenfold.raml.canonical_paths import PathWeights
-from tenfold.raml.distance_counts import MOST_EDITS, OPERATIONS, Operation, checked_operations, distance_counts, pattern
+from tenfold.raml.distance_counts import MOST_EDITS, OPERATIONS, checked_operations, distance_counts, pattern
 from tenfold.raml.distance_weights import DistanceWeights, limited_tables, run_weights
 from tenfold.raml.hamming import check_samples
 from tenfold.raml.temperature import (
-    Scale,
     edit_raw_temperature,
     edit_weight,
     raw_temperature,
@@ -80,10 +79,10 @@ class EditPayoff:
         vocab_size: int,
         tau: float,
         *,
-        scale: Scale = "paper",
+        scale: str = "paper",
         exact: bool = True,
         max_edits: int | None = None,
-        operations: Iterable[Operation] = OPERATIONS,
+        operations: Iterable[str] = OPERATIONS,
         exclude_ids: Iterable[int] = (),
     ) -> None:
         self.alphabet = Alphabet(vocab_size, exclude_ids)
@@ -111,9 +110,9 @@ class EditPayoff:
         vocab_size: int,
         rate: float,
         *,
-        scale: Scale = "paper",
+        scale: str = "paper",
         exact: bool = True,
-        operations: Iterable[Operation] = OPERATIONS,
+        operations: Iterable[str] = OPERATIONS,
         exclude_ids: Iterable[int] = (),
     ) -> EditPayoff:
         """The payoff whose paths have ``rate`` edits for each token of a long reference, on average.
@@ -193,7 +192,7 @@ class EditPayoff:
         lengths: Int[Tensor, " batch"] | None = None,
         reference_lengths: Int[Tensor, " reference_batch"] | None = None,
     ) -> Float[Tensor, " batch"]:
-        """ln q(y | reference) = -d / tau_raw - ln Z in float64; -inf where no allowed edits lead to y.
+        """The log-probability ln q(y | reference) = -d / tau_raw - ln Z in float64; -inf where no allowed edits lead to y.
 
         Args:
             y: (B, L) strings.
@@ -238,7 +237,7 @@ class EditPayoff:
     def log_normalizer(
         self, reference: Int[Tensor, "*batch length"], lengths: Int[Tensor, " batch"] | None = None
     ) -> Float[Tensor, " batch"]:
-        """ln Z in float64: counted exactly, or estimated to about 0.5 % of Z (see `distance_weights`)."""
+        """The logarithm of Z in float64: counted exactly, or estimated to about 0.5 % of Z (see `distance_weights`)."""
         if not self.exact:
             values = [sum(map(self.paths.log_normalizer, map(len, runs))) for runs in self._runs(reference, lengths)]
             return torch.tensor(values, dtype=torch.float64, device=_device(reference))

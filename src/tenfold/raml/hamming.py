@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tenfold.raml import kernels
 from tenfold.raml.alphabet import Alphabet, as_arrays, batched, row_seeds
-from tenfold.raml.temperature import Scale, edit_weight, hamming_raw_temperature, raw_temperature, scaled_temperature
+from tenfold.raml.temperature import edit_weight, hamming_raw_temperature, raw_temperature, scaled_temperature
 from tenfold.runtime import parallel_rows
 
 BLOCK = 1 << 20  # tokens that one thread takes at a time, about a millisecond
@@ -57,7 +57,7 @@ class HammingPayoff:
     True
     """
 
-    def __init__(self, vocab_size: int, tau: float, *, scale: Scale = "paper", exclude_ids: Iterable[int] = ()) -> None:
+    def __init__(self, vocab_size: int, tau: float, *, scale: str = "paper", exclude_ids: Iterable[int] = ()) -> None:
         self.alphabet = Alphabet(vocab_size, exclude_ids)
         self.vocab_size, self.exclude_ids = self.alphabet.vocab_size, self.alphabet.exclude_ids
         self.tau, self.scale = float(tau), scale
@@ -68,7 +68,7 @@ class HammingPayoff:
 
     @classmethod
     def from_error_rate(
-        cls, vocab_size: int, rate: float, *, scale: Scale = "paper", exclude_ids: Iterable[int] = ()
+        cls, vocab_size: int, rate: float, *, scale: str = "paper", exclude_ids: Iterable[int] = ()
     ) -> HammingPayoff:
         """The payoff that replaces tokens with that probability.
 
@@ -175,7 +175,7 @@ class HammingPayoff:
         lengths: Int[Tensor, " batch"] | None = None,
         reference_lengths: Int[Tensor, " reference_batch"] | None = None,
     ) -> Float[Tensor, " batch"]:
-        """ln q(y | reference) in float64; -inf where lengths differ or an excluded id changed.
+        """The log-probability ln q(y | reference) in float64; -inf where lengths differ or an excluded id changed.
 
         Args:
             y: (B, L) strings.
@@ -222,7 +222,7 @@ class HammingPayoff:
     def log_normalizer(
         self, reference: Int[Tensor, "*batch length"] | None = None, lengths: Int[Tensor, " batch"] | None = None
     ) -> Float[Tensor, " batch"]:
-        """ln Z = m ln(1 + (V - 1) w), m the tokens that may change, in float64; ``lengths`` alone are such m."""
+        """The logarithm of Z, m ln(1 + (V - 1) w), m the tokens that may change, in float64; ``lengths`` alone are such m."""
         return self._free_tokens(reference, lengths).double() * math.log1p(self.odds)
 
     def entropy(

@@ -16,14 +16,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Literal, get_args
 
 from scipy.optimize import brentq
 
-Scale = Literal["paper", "raw"]
+SCALES = ("paper", "raw")
 
 
-def raw_temperature(tau: float, vocab_size: int, scale: Scale = "paper") -> float:
+def raw_temperature(tau: float, vocab_size: int, scale: str = "paper") -> float:
     """The temperature of ``exp(-d / tau_raw)`` for a temperature on the given scale.
 
     Args:
@@ -49,7 +48,7 @@ def raw_temperature(tau: float, vocab_size: int, scale: Scale = "paper") -> floa
     return float(tau) / (1 + math.log(vocab_size)) if scale == "paper" else float(tau)
 
 
-def scaled_temperature(raw_tau: float, vocab_size: int, scale: Scale = "paper") -> float:
+def scaled_temperature(raw_tau: float, vocab_size: int, scale: str = "paper") -> float:
     """The inverse of `raw_temperature`: the number to give on that scale for a raw temperature.
 
     >>> round(scaled_temperature(0.1767, 60), 2)
@@ -60,7 +59,7 @@ def scaled_temperature(raw_tau: float, vocab_size: int, scale: Scale = "paper") 
     return float(raw_tau) * (1 + math.log(vocab_size)) if scale == "paper" else float(raw_tau)
 
 
-def temperature_limit(vocab_size: int, scale: Scale = "paper") -> float:
+def temperature_limit(vocab_size: int, scale: str = "paper") -> float:
     """The temperature from which on the edit payoff over all strings has no normaliser: 1 / ln V raw, 1 + 1 / ln V.
 
     Every temperature below it is legal.
@@ -73,7 +72,7 @@ def temperature_limit(vocab_size: int, scale: Scale = "paper") -> float:
 
 
 def edit_weight(raw_tau: float) -> float:
-    """w = exp(-1 / tau_raw), the factor that one edit costs; 0 at tau 0.
+    """The factor w = exp(-1 / tau_raw) that one edit costs; 0 at tau 0.
 
     >>> round(edit_weight(0.5), 4), edit_weight(0.0)
     (0.1353, 0.0)
@@ -155,8 +154,8 @@ def geometric_schedule(first: float, last: float, steps: int) -> Callable[[int],
 
 def check_scale(scale: str) -> None:
     """Raise a ValueError unless there is such a scale."""
-    if scale not in get_args(Scale):
-        raise ValueError(f"scale={scale!r} must be one of: {', '.join(get_args(Scale))}")
+    if scale not in SCALES:
+        raise ValueError(f"scale={scale!r} must be one of: {', '.join(SCALES)}")
 
 
 def check_vocab_size(vocab_size: int) -> None:

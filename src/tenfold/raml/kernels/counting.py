@@ -67,7 +67,7 @@ def count_by_distance(reference, vocab_size, most, substitutes, inserts, deletes
     for k in range(width):
         i = k - most
         now[0, k] = i if i == 0 or (0 < i <= m and deletes) else cap
-    ways[0], used = np.uint64(1), 1
+    ways[0], used, visited = np.uint64(1), 1, 0
     for length in range(m + most + 1):
         shift = length - most
         final = m - shift
@@ -124,8 +124,9 @@ def count_by_distance(reference, vocab_size, most, substitutes, inserts, deletes
                 new_ways[index] += ways[state] * multiplicity
                 if prime > 0:
                     new_ways[index] %= prime
-            if new_used > max_states:
+            if visited + new_used > max_states:
                 return False, counts
+        visited += new_used
         now, new = new, now
         ways, new_ways = new_ways, ways
         used = new_used

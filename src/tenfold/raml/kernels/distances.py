@@ -51,7 +51,7 @@ def least_edits(tokens, written, front, substitutes, inserts, deletes):
 
 @kernel
 def log_path_mass(tokens, written, weight, substitutes, inserts, deletes):
-    """ln of the weight of all paths of independent edits from tokens to written; -inf where there is none."""
+    """Logarithms of the weight of all paths of independent edits from tokens to written; -inf where there is none."""
     m, n = tokens.size, written.size
     now, then, pending = np.zeros(n + 1), np.zeros(n + 1), np.zeros(n + 1)
     now[0], log_scale = 1.0, 0.0

@@ -12,14 +12,14 @@ from tenfold.raml.kernels.streams import any_token, is_fixed, next_uniform, othe
 
 @inlined
 def _log_add(a, b):
-    """ln(e^a + e^b)."""
+    """Log-sum-exp ln(e^a + e^b)."""
     high, low = max(a, b), min(a, b)
     return high if low == -np.inf else high + math.log1p(math.exp(low - high))
 
 
 @kernel
 def position_weights(length, most, log_single, log_more):
-    """ln of the weight of all paths with c edits over r positions, for r = 0..length and c = 0..most.
+    """Logarithms of the weight of all paths with c edits over r positions, for r = 0..length and c = 0..most.
 
     ``log_single``: of a substitution or deletion; ``log_more``: of one more insertion before a kept token.
     """
@@ -38,7 +38,7 @@ def position_weights(length, most, log_single, log_more):
 
 @kernel
 def end_weights(ends, most, log_more_at_end):
-    """ln of the weight of c insertions behind b ends, for b = 0..ends and c = 0..most."""
+    """Logarithms of the weight of c insertions behind b ends, for b = 0..ends and c = 0..most."""
     table = np.full((ends + 1, most + 1), -np.inf)
     table[0, 0] = 0.0
     for b in range(1, ends + 1):
