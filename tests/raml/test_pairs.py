@@ -15,9 +15,11 @@ from tenfold.raml.data import (
     padded,
     read_pairs,
     read_sources,
+    require_room,
     token_rows,
     tokenize,
 )
+from type_checking import unchecked_annotations
 
 
 def written(folder, content, name="pairs.tsv"):
@@ -118,7 +120,7 @@ def test_pairs_are_tuples_of_two_texts():
     assert isinstance(pairs, Pairs)
     assert len(pairs) == 1
     for bad in ([("a", "b", "c")], ["ab"], [("a", 1)]):
-        with pytest.raises(TypeError, match=r"pair 1 is .*; a tuple of two texts is needed"):
+        with unchecked_annotations(), pytest.raises(TypeError, match=r"pair 1 is .*; a tuple of two texts is needed"):
             as_pairs(bad)
 
 
@@ -148,3 +150,14 @@ def test_padding_is_zero_behind_each_row():
     assert ids.tolist() == [[4, 5, 6], [7, 0, 0]]
     assert lengths.tolist() == [3, 1]
     assert ids.dtype == lengths.dtype == torch.int64
+
+
+def test_pairs_that_would_not_fit_into_memory_are_refused(monkeypatch):
+    pairs, sides = as_pairs([("a", "b")] * 3), ([["a"], ["a"], ["a"] * 5], [["b"]] * 3)
+    for memory, fits in ((8 * 3 * (5 + 1), True), (8 * 3 * (5 + 1) - 1, False)):
+        monkeypatch.setattr("tenfold.files.limits.memory", lambda memory=memory: memory)
+        if fits:
+            require_room(pairs, *sides)
+        else:
+            with pytest.raises(InputError, match=r"the pairs: needs 144 bytes of memory.*leave out the longest pairs"):
+                require_room(pairs, *sides)

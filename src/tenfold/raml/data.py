@@ -312,6 +312,16 @@ def padded(sequences: Sequence[Sequence[int]]) -> tuple[Int64[Tensor, "rows widt
     return ids, lengths
 
 
+def require_room(pairs: Pairs, *sides: Sequence[Sequence[str]]) -> None:
+    """Refuses pairs whose ids, each side padded to its longest, would not fit into memory.
+
+    Raises:
+        InputError: They would not.
+    """
+    width = sum(max(map(len, side), default=0) for side in sides)
+    require_memory(8 * len(pairs) * width, pairs.path or "the pairs", "leave out the longest pairs")
+
+
 def token_rows(pairs: Pairs, side: str, tokens: str) -> list[list[str]]:
     """The tokens of one side, ``"source"`` or ``"target"``, of every pair.
 

@@ -21,7 +21,7 @@ from lightning.pytorch import LightningModule
 from torch import Tensor
 from torch.nn import functional
 
-from tenfold.raml.data import Pairs, Vocabulary, as_pairs, padded, token_rows
+from tenfold.raml.data import Pairs, Vocabulary, as_pairs, padded, require_room, token_rows
 from tenfold.raml.decoding import greedy, sample
 from tenfold.raml.edit import EditPayoff
 from tenfold.raml.hamming import HammingPayoff
@@ -263,6 +263,7 @@ def fit_pairs(
     sources, targets = (
         token_rows(pairs, side, kind) for side, kind in (("source", source_tokens), ("target", target_tokens))
     )
+    require_room(pairs, sources, targets)
     rows, kept = _parts(pairs.sources, validation, seed)
     if not rows:
         raise ValueError(f"{len(pairs)} pairs are too few with validation={validation:g}: nothing is left to train on")
