@@ -10,7 +10,8 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 import jaxtyping
 
 SOURCE = Path(__file__).parents[1] / "src"
-sys.path.insert(0, str(Path(__file__).parent))  # for `type_checking`, by its name
+# For `type_checking`, by its name. Not the folder above: its `datasets` would stand in for the package of that name.
+sys.path.insert(0, str(Path(__file__).parent / "annotations"))
 
 
 def checked_modules() -> list[str]:
