@@ -144,7 +144,7 @@ def _paths(reference, vocab_size, most, operations):
             for tokens in itertools.product(range(vocab_size), repeat=count):
                 yield tuple((0, 2, token) for token in tokens)
         return
-    token, others = reference[0], [other for other in range(vocab_size) if other != reference[0]]
+    others = [other for other in range(vocab_size) if other != reference[0]]
     here = [()]
     if "substitute" in operations:
         here += [((0, 0, other),) for other in others]

@@ -107,14 +107,10 @@ def run_weights(
     if len(counts) == most + 1:
         return DistanceWeights(exact, most, 0.0)
     # long references are judged in time that grows with the square of the edits
-    affordable = (
-        round(EFFORT / (1 + len(tokens) + min(most, paths.mean_edits(len(tokens))) ** 2))
-        if max_edits is None
-        else draws
-    )
-    drawn, greedy = _tally(
-        tokens, paths, most, min(draws, max(LEAST_DRAWS, affordable)), aim=None if max_edits is None else max_edits / 2
-    )
+    if max_edits is None:
+        edits = min(most, paths.mean_edits(len(tokens)))
+        draws = min(draws, max(LEAST_DRAWS, round(EFFORT / (1 + len(tokens) + edits**2))))
+    drawn, greedy = _tally(tokens, paths, most, draws, aim=None if max_edits is None else max_edits / 2)
     share = np.where(drawn > 0, np.maximum(greedy, 0.5) / np.maximum(drawn, 1), np.nan)
     known = np.flatnonzero(drawn > 0)
     beyond = np.arange(len(counts), most + 1)

@@ -197,7 +197,8 @@ class EditPayoff:
         Args:
             y: (B, L) strings.
             reference: (B, L') or (1, L') references, one for each string or one for all.
-            lengths, reference_lengths: Their lengths; None for the full width.
+            lengths: (B,) lengths of the strings; None for L.
+            reference_lengths: Lengths of the references; None for L'.
         """
         distances, masses = self._compared(y, reference, lengths, reference_lengths)
         log_z = self.log_normalizer(reference, reference_lengths).numpy(force=True)
@@ -336,7 +337,6 @@ class EditPayoff:
         check_samples(n)
         plain, plain_counts = as_arrays(rows, counts)
         streams = row_seeds(len(plain), generator, seeds)
-        alphabet = self.alphabet
         total = len(plain) * n
         if self.weight == 0 or total == 0:
             inside = np.arange(plain.shape[1]) < plain_counts[:, None]

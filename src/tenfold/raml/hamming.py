@@ -180,7 +180,8 @@ class HammingPayoff:
         Args:
             y: (B, L) strings.
             reference: (B, L') or (1, L') references, one for each string or one for all.
-            lengths, reference_lengths: Their lengths; None for the full width.
+            lengths: (B,) lengths of the strings; None for L.
+            reference_lengths: Lengths of the references; None for L'.
         """
         distance = self.distance(y, reference, lengths, reference_lengths)
         _, counts = batched(reference, reference_lengths, self.alphabet, "reference")

@@ -9,6 +9,7 @@ from tenfold.raml.kernels.streams import any_token, is_fixed, next_uniform, othe
 
 @inlined
 def push(edits, count, position, kind, token):
+    """Store an edit."""
     edits[count, 0] = position
     edits[count, 1] = kind
     edits[count, 2] = token

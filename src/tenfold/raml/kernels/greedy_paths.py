@@ -119,9 +119,9 @@ def is_greedy(tokens, begin, end, edits, first, last, written, front, substitute
             ahead = position + (kind != SUBSTITUTE and substitutes and position < m and position + diagonal < n)
             if front[middle + diagonal] <= ahead:
                 return False
-        if kind == INSERT and deletes and position < m and low <= diagonal - 1 <= high:
-            if front[middle + diagonal - 1] <= position + 1:
-                return False
+        deletable = kind == INSERT and deletes and position < m and low <= diagonal - 1 <= high
+        if deletable and front[middle + diagonal - 1] <= position + 1:
+            return False
     return True
 
 
