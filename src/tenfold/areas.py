@@ -59,6 +59,11 @@ AREAS: tuple[Area, ...] = (
         summary="Batch and group normalization: fused layers, statistics that hold, surgery on networks, a study of your data.",
     ),
     Area(
+        name="raml",
+        paper="Norouzi et al. 2016, Reward augmented maximum likelihood for neural structured prediction",
+        summary="Sequence models trained on targets drawn around the right ones; exact samplers, and a comparison of objectives.",
+    ),
+    Area(
         name="recommend",
         paper="Hu, Koren & Volinsky 2008, Collaborative filtering for implicit feedback datasets",
         summary="Recommendations from plays, clicks and purchases by alternating least squares: fit, evaluate, explain.",
