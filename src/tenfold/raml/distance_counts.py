@@ -98,7 +98,7 @@ def distance_counts(
     """Numbers of strings at distances 0, ..., most; None where there are more than ``max_states`` states.
 
     >>> distance_counts((0,), 2, 2)
-    (1, 5, 9)
+    (1, 5, 8)
     """
     reference = np.asarray(tokens, np.int64)
     limit = 2**62 if max_states is None else max_states
