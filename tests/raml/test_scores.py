@@ -38,7 +38,7 @@ def test_bleu_without_a_match_of_four_is_smoothed_as_sacrebleus():
 
 def test_edits_are_to_the_closest_answer_and_words_are_those_of_the_text():
     found = scores([[list("no tea"), list("no")], [list("ab")]], [list("no"), list("b a")], join="".join, replicates=0)
-    assert found["error_rate"].value == 2 / 4  # "no" is right; "b a" is two edits from "ab"
+    assert found["error_rate"].value == 3 / 4  # "no" is right; "b a" is three edits from "ab"
     assert found["word_error_rate"].value == 2 / 2
     assert found["wrong"].value == 0.5
 

@@ -255,7 +255,7 @@ def augment(
         typer.Option("--max-edits", min=0, help="Only samples within that distance.", show_default="no limit"),
     ] = None,
     samples: options.Samples = 1,
-    tokens: options.TargetTokens = None,
+    tokens: options.Tokens = None,
     stress: options.Stress = False,
     seed: Seed = 0,
     threads: Threads = None,

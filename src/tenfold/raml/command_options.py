@@ -34,6 +34,12 @@ TargetTokens = Annotated[
         show_default="space for a dictionary, else character",
     ),
 ]
+Tokens = Annotated[
+    str | None,
+    typer.Option(
+        "--tokens", help="character, space or regex:EXPRESSION.", show_default="space for a dictionary, else character"
+    ),
+]
 MinCount = Annotated[int, typer.Option("--min-count", min=1, help="Rarer tokens are read as one unknown token.")]
 Network = Annotated[str, typer.Option("--network", help="gru (with attention) or transformer.")]
 Width = Annotated[int, typer.Option("--width", min=1, help="Width of the layers.")]
