@@ -73,6 +73,22 @@ def test_machine_code_is_kept_in_the_given_folder_until_the_source_changes(copy)
     assert call(copy, NUMBA_CACHE_DIR=folder) == [0, 6.0, 0, 1]
 
 
+def test_a_kernel_is_compiled_anew_when_a_file_beside_it_has_changed(copy):
+    folder = copy / "kernels"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "room.py").write_text(
+        ROOM.replace("exp64(values[i])", "weight(values[i])") + "\nfrom kernels.part import weight\n"
+    )
+    part = "from tenfold.numerics import kernel\n\n@kernel\ndef weight(value):\n    return value + {}.0\n"
+    (folder / "part.py").write_text(part.format(1))
+    (copy / "room.py").write_text("from kernels.room import np, total\n")
+    cache = str(copy / "cache")
+    assert [call(copy, NUMBA_CACHE_DIR=cache) for _ in range(2)] == [[0, 2.0, 0, 1], [0, 2.0, 1, 0]]
+    (folder / "part.py").write_text(part.format(2))
+    assert call(copy, NUMBA_CACHE_DIR=cache) == [0, 4.0, 0, 1]
+
+
 def test_kernels_in_a_folder_that_cannot_be_written_are_cached_in_the_users_folder(copy):
     (copy / "__pycache__").write_text("a file where the folder would be: not writable even for root")
     (copy / "home").mkdir()

@@ -35,6 +35,16 @@ def file_digest(path: str) -> str:
 
 
 @cache
+def sources_digest(path: str) -> str:
+    """One digest for a kernel's source: its file, and in a package ``kernels`` the files beside it, which it may call."""
+    folder = Path(path).parent
+    if folder.name != "kernels":
+        return file_digest(path)
+    digests = [file_digest(str(source)) for source in sorted(folder.glob("*.py"))]
+    return hashlib.sha256("".join([file_digest(path), *digests]).encode()).hexdigest()
+
+
+@cache
 def inlined_digest() -> str:
     """One digest for all of `tenfold.numerics`, whose functions end up inside every kernel's machine code."""
     digests = [file_digest(str(source)) for source in sorted(Path(__file__).parent.glob("*.py"))]
@@ -42,14 +52,14 @@ def inlined_digest() -> str:
 
 
 class ContentCache(FunctionCache):
-    """Numba's on-disk cache, keyed also by the content of the kernel's file and of this package.
+    """Numba's on-disk cache, keyed also by the content of the kernel's file, of those beside it and of this package.
 
     Numba itself looks at the time stamp of the kernel's own file only, and would keep serving machine code with an old
     version of an inlined function in it.
     """
 
     def _index_key(self, sig: Any, codegen: Any) -> tuple[Any, ...]:
-        own = file_digest(self._py_func.__code__.co_filename)
+        own = sources_digest(self._py_func.__code__.co_filename)
         return (*super()._index_key(sig, codegen), own, inlined_digest())
 
     def save_overload(self, sig: Any, data: Any) -> None:
