@@ -12,6 +12,7 @@ from tenfold.normalization.activations import Activation, activated, check_activ
 from tenfold.normalization.compiled import CODES
 from tenfold.normalization.eager import by_batch
 from tenfold.normalization.layouts import served
+from tenfold.normalization.population import moved_by_kernel
 from tenfold.normalization.statistics import (
     Moments,
     OnSingle,
@@ -142,7 +143,7 @@ class AnyRankBatchNorm(nn.modules.batchnorm._BatchNorm):
         kept = not self.training and self.running_mean is not None and self.running_var is not None
         known = (self.running_mean, self.running_var) if kept else (None, None)
         y, mean, variance = fused_batch_norm(x, *known, self.weight, self.bias, self.eps, self.activation, add)
-        if self.training:
+        if self.training and not (self.running_mean is not None and moved_by_kernel(self, mean, variance, count)):
             update_running(self, mean, variance, count)
         return y
 

@@ -6,7 +6,6 @@ their order; the bits of a result are the same for every number of threads.
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,6 +17,7 @@ from tenfold.normalization.layouts import (
     address,
     around_caches,
     divided,
+    is_alone,
     layout_of,
     like,
     parameters,
@@ -35,6 +35,12 @@ def _width(layout: Layout, positions: int) -> int:
     """Numbers of a row: those of so many positions, a divisor of all, that it has up to ROW of them."""
     most = max(1, ROW // layout.channels)
     return layout.channels * next(k for k in range(min(most, positions), 0, -1) if positions % k == 0)
+
+
+def _chunks(rows: int, width: int, channels: int) -> tuple[int, Tensor]:
+    """Rows of a chunk, and memory for the two sums by channel of each."""
+    chunk = max(1, CHUNK // width)
+    return chunk, torch.empty((-(-rows // chunk), 2, channels), dtype=torch.float64)
 
 
 def _formed(x: Tensor, layout: Layout, add: Tensor | None, activation: int) -> tuple[Tensor | None, int | None]:
@@ -159,18 +165,19 @@ def batch_forward(
         )
         return y, statistics
     width = _width(layout, samples * positions)
-    rows = x.numel() // width
+    rows, options = x.numel() // width, (*kinds, program, around_caches(y, width))
     if measured:
-        chunk = max(1, CHUNK // width)
-        parts = np.empty((-(-rows // chunk), 2, channels))
-        scale = (x.data_ptr(), parts.ctypes.data)
+        chunk, parts = _chunks(rows, width, channels)
+        if is_alone(x.numel()):
+            entries.batch_whole_rows(*tensors, parts.data_ptr(), channels, rows, width, chunk, eps, *options)
+            return y, statistics
+        scale = (x.data_ptr(), parts.data_ptr())
         divided(
             lambda i, j: entries.batch_moments_rows(*scale, channels, rows, width, chunk, kinds[0], i, j),
             len(parts),
             x.numel(),
         )
         entries.batch_statistics_rows(*scale, statistics.data_ptr(), channels, rows, width, chunk, kinds[0])
-    options = (*kinds, program, around_caches(y, width))
     divided(
         lambda i, j: entries.batch_forward_rows(*tensors, channels, rows, width, eps, *options, i, j), rows, x.numel()
     )
@@ -202,9 +209,16 @@ def batch_backward(
     kinds, program = (KINDS[x.dtype], given.kind), PROGRAMS[activation]
     if by_rows:
         width = _width(layout, samples * positions)
-        rows, chunk = x.numel() // width, max(1, CHUNK // width)
-        parts = np.empty((-(-rows // chunk), 2, channels))
-        place, shape = parts.ctypes.data, (channels, rows, width)
+        rows = x.numel() // width
+        chunk, parts = _chunks(rows, width, channels)
+        place, shape, options = parts.data_ptr(), (channels, rows, width), (*kinds, program, around_caches(dx, width))
+        if is_alone(x.numel()):
+            dgamma, dbeta = torch.empty_like(given.weight), torch.empty_like(given.bias)
+            results = (place, sums.data_ptr(), dgamma.data_ptr(), dbeta.data_ptr())
+            entries.batch_backward_whole_rows(
+                *inputs, dx.data_ptr(), *scales, *results, *shape, chunk, eps, measured, *options
+            )
+            return dx, dy if dz is None else dz, dgamma, dbeta
         divided(
             lambda i, j: entries.batch_gradients_rows(
                 *inputs, *scales, place, *shape, chunk, eps, *kinds, program, i, j

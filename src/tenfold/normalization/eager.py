@@ -1,6 +1,6 @@
 """The compiled layers called directly where nothing but autograd watches: an operator's bookkeeping outlasts small layers' work.
 
-Under torch.compile, export, functional transforms and the like, the operators of `tenfold.normalization.operators` are called
+Under torch.compile, export, dispatch modes and the like, the operators of `tenfold.normalization.operators` are called
 instead. Both keep the same for the backward pass, and both go on in torch where a second derivative is wanted.
 """
 
@@ -65,8 +65,13 @@ def by_batch(
     return compiled.batch_forward(x, weight, bias, add, mean, variance, eps, activation, layout)
 
 
-def _wanted(*tensors: Tensor | None) -> bool:
-    return any(tensor is not None and tensor.requires_grad for tensor in tensors)
+def _wanted(x: Tensor, weight: Tensor | None, bias: Tensor | None, add: Tensor | None) -> bool:
+    return (
+        x.requires_grad
+        or (weight is not None and weight.requires_grad)
+        or (bias is not None and bias.requires_grad)
+        or (add is not None and add.requires_grad)
+    )
 
 
 class _ByGroups(torch.autograd.Function):

@@ -52,6 +52,19 @@ def group_norm(
     """
     check_group_input(x, num_groups, weight, bias, add)
     check_activation(activation)
+    return _normalized(x, num_groups, weight, bias, eps, activation, add)
+
+
+def _normalized(
+    x: Tensor,
+    num_groups: int,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    eps: float,
+    activation: Activation | None,
+    add: Tensor | None,
+) -> Tensor:
+    """`group_norm` of arguments that fit together: by a kernel on the CPU, else in torch."""
     layout = served(x, add)
     if layout is not None:
         return by_groups(x, weight, bias, add, layout, num_groups, eps, CODES[activation])
@@ -128,7 +141,9 @@ class GroupNorm(nn.GroupNorm):
         """
         if x.dim() < 2 or x.shape[1] != self.num_channels:
             raise ValueError(f"input has shape {tuple(x.shape)}; give (batch, {self.num_channels}, ...)")
-        return group_norm(x, self.num_groups, self.weight, self.bias, self.eps, activation=self.activation, add=add)
+        if add is not None and add.shape != x.shape:
+            raise ValueError(f"add has shape {tuple(add.shape)}; the input has {tuple(x.shape)}")
+        return _normalized(x, self.num_groups, self.weight, self.bias, self.eps, self.activation, add)
 
     def extra_repr(self) -> str:
         """Arguments shown by ``print(module)``."""

@@ -49,15 +49,19 @@ def served(x: Tensor, add: Tensor | None) -> Layout | None:
     """The input's layout if the kernels can do it: on the CPU, a type and a layout that they know, some numbers."""
     if x.dtype not in KINDS or not x.is_cpu or not x.numel() or (add is not None and add.dtype != x.dtype):
         return None
-    return layout_of(x)
+    return None if is_transformed() else layout_of(x)
+
+
+def is_transformed() -> bool:
+    """Whether a functional transform (torch.func) is under way, which operators cannot take part in."""
+    return not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
 
 
 def is_watched() -> bool:
-    """Whether somebody follows the operations: a compiler, a tracer, a functional transform, a dispatch mode."""
+    """Whether somebody follows the operations: a compiler, a tracer, a dispatch mode."""
     return (
         torch.compiler.is_compiling()
         or torch._C._len_torch_dispatch_stack() > 0
-        or torch._C._are_functorch_transforms_active()
         or torch._C._get_tracing_state() is not None
     )
 
@@ -119,9 +123,14 @@ def around_caches(result: Tensor, run: int) -> Option:
     return (0,) if padded(run, str(lanes).removeprefix("torch.")) == run and result.data_ptr() % LINE == 0 else ()
 
 
+def is_alone(numbers: int) -> bool:
+    """Whether one thread does all the work."""
+    return numbers <= ALONE or thread_count() == 1
+
+
 def divided(work: Callable[[int, int], Any], parts: int, numbers: int) -> None:
     """Do all parts, in several threads where it pays."""
-    if numbers <= ALONE or parts == 1 or thread_count() == 1:
+    if parts == 1 or is_alone(numbers):
         work(0, parts)
     else:
         parallel_rows(work, parts, block_cost=max(1.0, PART * parts / numbers), uses_blas=False)

@@ -74,6 +74,21 @@ def _formed_at(dz, total, kind, x, local, size):
     return lambda dz, total, kind, x, local, size: buffer(x, size)
 
 
+@kernel
+def parameter_gradients(sums, dgamma, dbeta, samples, channels, parameters):
+    """Gradients of gamma and beta: the sums (2, N, C) over samples, in their order."""
+    by = array_at(sums, 2 * samples * channels, FLOAT64).reshape(2, samples, channels)
+    one, two = array_at(dgamma, channels, parameters), array_at(dbeta, channels, parameters)
+    totals = np.zeros((2, channels))
+    for n in range(samples):
+        for c in range(channels):
+            totals[0, c] += by[0, n, c]
+            totals[1, c] += by[1, n, c]
+    for c in range(channels):
+        two[c] = totals[0, c]
+        one[c] = totals[1, c]
+
+
 # --- runs: the positions of a channel are contiguous -----------------------------------------------------------------
 
 
@@ -217,6 +232,18 @@ def batch_forward_rows(
 
 
 @kernel
+def batch_whole_rows(
+    x, added, y, gamma, beta, statistics, parts, channels, rows, width, chunk, eps, kind, parameters, activation, large
+):
+    """All rows by their own statistics, in one thread: the three kernels above."""
+    batch_moments_rows(x, parts, channels, rows, width, chunk, kind, 0, (rows + chunk - 1) // chunk)
+    batch_statistics_rows(x, parts, statistics, channels, rows, width, chunk, kind)
+    batch_forward_rows(
+        x, added, y, gamma, beta, statistics, channels, rows, width, eps, kind, parameters, activation, large, 0, rows
+    )
+
+
+@kernel
 def batch_gradients_rows(
     x, added, dy, dz, gamma, beta, statistics, parts, channels, rows, width, chunk, eps, kind, parameters, activation,
     start, stop,
@@ -275,18 +302,22 @@ def batch_backward_rows(
 
 
 @kernel
-def parameter_gradients(sums, dgamma, dbeta, samples, channels, parameters):
-    """Gradients of gamma and beta: the sums (2, N, C) over samples, in their order."""
-    by = array_at(sums, 2 * samples * channels, FLOAT64).reshape(2, samples, channels)
-    one, two = array_at(dgamma, channels, parameters), array_at(dbeta, channels, parameters)
-    totals = np.zeros((2, channels))
-    for n in range(samples):
-        for c in range(channels):
-            totals[0, c] += by[0, n, c]
-            totals[1, c] += by[1, n, c]
-    for c in range(channels):
-        two[c] = totals[0, c]
-        one[c] = totals[1, c]
+def batch_backward_whole_rows(
+    x, added, dy, dz, dx, gamma, beta, statistics, parts, sums, dgamma, dbeta, channels, rows, width, chunk, eps, measured,
+    kind, parameters, activation, large,
+):  # fmt: skip
+    """All rows of dx and the gradients of the parameters, in one thread."""
+    count = (rows + chunk - 1) // chunk
+    batch_gradients_rows(
+        x, added, dy, dz, gamma, beta, statistics, parts, channels, rows, width, chunk, eps, kind, parameters, activation,
+        0, count,
+    )  # fmt: skip
+    batch_sums_rows(statistics, parts, sums, channels, count, eps, kind)
+    batch_backward_rows(
+        x, added, dy, dz, dx, gamma, beta, statistics, sums, channels, rows, width, eps, measured, kind, parameters,
+        activation, large, 0, rows,
+    )  # fmt: skip
+    parameter_gradients(sums, dgamma, dbeta, 1, channels, parameters)
 
 
 @kernel
