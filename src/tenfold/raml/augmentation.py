@@ -84,7 +84,7 @@ def make_payoff(
     Raises:
         ValueError: Both or neither of temperature and rate, an unknown kind, or what the payoff refuses.
 
-    >>> make_payoff("hamming", 43, error_rate=0.1).rate
+    >>> round(make_payoff("hamming", 43, error_rate=0.1).rate, 9)
     0.1
     """
     if kind not in PAYOFFS:
