@@ -46,10 +46,11 @@ def _four_adds(scalar, context, builder, signature, arguments):
     factors = [stream.spread(builder.extract_value(arguments[3], r)) for r in range(ROWS)]
 
     def body(at, _):
-        total = stream.load(result, at)
-        for row, factor in zip(rows, factors, strict=True):
-            total = stream.fma(stream.load(row, at), factor, total)
-        stream.store(total, result, at)
+        added = stream.multiply(stream.load(rows[0], at), factors[0])
+        for row, factor in zip(rows[1:], factors[1:], strict=True):
+            added = stream.fma(stream.load(row, at), factor, added)
+        # the result comes last: the next four wait for one addition, not for four
+        stream.store(stream.add(stream.load(result, at), added), result, at)
         return []
 
     stream.loop(width, 0, body)
@@ -103,13 +104,14 @@ def _accumulate_four(scalar, context, builder, signature, arguments):
     factors, weights = ([stream.spread(builder.extract_value(arguments[i], r)) for r in range(ROWS)] for i in (3, 4))
 
     def body(at, _):
-        total, square = stream.load(result, at), stream.load(squares, at)
-        for row, factor, weight in zip(rows, factors, weights, strict=True):
+        value = stream.load(rows[0], at)
+        total, square = stream.multiply(value, factors[0]), stream.multiply(stream.multiply(value, weights[0]), value)
+        for row, factor, weight in zip(rows[1:], factors[1:], weights[1:], strict=True):
             value = stream.load(row, at)
             total = stream.fma(value, factor, total)
             square = stream.fma(stream.multiply(value, weight), value, square)
-        stream.store(total, result, at)
-        stream.store(square, squares, at)
+        stream.store(stream.add(stream.load(result, at), total), result, at)
+        stream.store(stream.add(stream.load(squares, at), square), squares, at)
         return []
 
     stream.loop(width, 0, body)
