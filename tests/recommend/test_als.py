@@ -10,6 +10,10 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from tenfold.recommend import ImplicitALS
+from tenfold.recommend.fitting import start_factors
+from tenfold.recommend.matrices import canonical_matrix
+from tenfold.recommend.solvers import half_step
+from tenfold.recommend.training import alternate
 
 
 def counts(seed=0, shape=(60, 40), density=0.15, dislikes=False):
@@ -75,6 +79,26 @@ def test_loss_never_rises_under_the_exact_solver(dtype, parameters):
     assert len(history) == fitted.n_iter_ == 20
     assert (np.diff(history) <= (1e-6 if dtype == "float32" else 1e-12) * history[:-1]).all()
     assert fitted.loss(matrix).total <= history[-1] * (1 + 1e-6)  # users were solved once more
+
+
+@pytest.mark.parametrize("solver", ["auto", "cholesky", "cg", "subspace"])
+@pytest.mark.parametrize("parameters", [{}, {"alpha": 1e5}, {"target": "rendle", "frequency_exponent": 0.5}])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_history_is_the_loss_of_each_iteration(solver, parameters, dtype):
+    matrix = canonical_matrix(counts(2, dislikes=True), "X")
+    fitted = model(solver=solver, dtype=dtype, **parameters)
+    objective, expected = fitted.objective(), []
+
+    def note(users, items, losses):
+        expected.append(objective.loss(matrix, users, items).total)
+
+    start = start_factors((matrix.shape[1], fitted.factors), random_state=0, dtype=dtype)
+    options = {"unobserved_weight": fitted.unobserved_weight, "target": fitted.target, "solver": solver, "n_jobs": 1}
+    *_, history = alternate(
+        start, None, *objective.sides(matrix), iterations=4, step=half_step, on_iteration=note, **options
+    )
+    assert len(history) == 4
+    np.testing.assert_allclose(history, expected, rtol={"float32": 1e-5, "float64": 1e-11}[dtype])
 
 
 def test_the_two_costs_convert_into_each_other_exactly():

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from tenfold.recommend import ImplicitALS, kernels, ranking, ranking_metrics
+from tenfold.recommend import ImplicitALS, ranking, ranking_metrics
+from tenfold.recommend.kernels import cost_sums
 
 
 @pytest.mark.parametrize("solver", ["auto", "cholesky", "cg", "subspace"])
@@ -27,7 +28,9 @@ def test_tables_of_more_than_2_to_31_numbers_are_addressed(tmp_path):  # implici
     file[last], file[3] = 0.5, 0.25
     items, users = file.view(np.ndarray), np.full((1, k), 1 / 16, np.float32)
     indptr, confidence = np.array([0, 2]), np.array([3.0, 2.0], np.float32)
-    observed, squares = kernels.loss_rows(0, 1, indptr, np.array([3, last], np.int32), confidence, users, items)
+    observed, squares = cost_sums.loss_rows(
+        0, 1, indptr, np.array([3, last], np.int32), confidence, (1.0, 0.0, 1.0), users, items
+    )
     near, far = k * 0.25 / 16, k * 0.5 / 16
     assert observed == pytest.approx(3 * (1 - near) ** 2 + 2 * (1 - far) ** 2)
     assert squares == pytest.approx(near**2 + far**2)

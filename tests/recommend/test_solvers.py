@@ -1,10 +1,13 @@
 """Every solver against the dense systems, written out cell by cell."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import sparse
 
-from tenfold.recommend import kernels, solvers
+from tenfold.recommend import solvers
+from tenfold.recommend.kernels import row_systems
 from tenfold.recommend.solvers import Rows, half_step
 
 CLOSE = {"float64": 1e-9, "float32": 1e-3}
@@ -65,16 +68,20 @@ def test_dual_rows_give_what_direct_rows_give(dtype):
         np.arange(23),
         rows.indptr,
         rows.indices,
-        rows.confidence,
-        table.dtype.type(1),
+        rows.values,
+        rows.scale(dtype),
         table,
         diagonal,
         shift,
         k,
     )
     direct, dual = np.zeros((2, 23, k), dtype)
-    assert kernels.direct_rows(*arguments, direct) == kernels.dual_rows(*arguments, dual) == -1
+    gains = np.empty((2, 23))
+    assert (
+        row_systems.direct_rows(*arguments, direct, gains[0]) == row_systems.dual_rows(*arguments, dual, gains[1]) == -1
+    )
     assert relative(dual, direct) < CLOSE[dtype] / 100
+    assert relative(*gains) < CLOSE[dtype] / 100
 
 
 def test_tiny_excess_goes_to_the_direct_form():
@@ -127,7 +134,7 @@ def test_entries_in_64_bit_indices_give_the_same_factors():  # implicit#86, impl
     rng = np.random.default_rng(6)
     matrix, fixed = entries(rng), rng.standard_normal((31, 8)).astype(np.float32)
     narrow = as_rows(matrix, 0.5, "float32")
-    wide = Rows(narrow.indptr, narrow.indices.astype(np.int64), narrow.confidence, 0.5)
+    wide = Rows(narrow.indptr, narrow.indices.astype(np.int64), narrow.values, 0.5)
     found, expected = (half_step(fixed, rows, np.ones(23)) for rows in (wide, narrow))
     assert relative(found, expected) < 1e-6
 
@@ -137,3 +144,48 @@ def test_more_factors_than_fixed_rows_without_regularization_are_refused():  # i
     fixed = np.random.default_rng(0).standard_normal((10, 15)).astype(np.float32)
     with pytest.raises(ValueError, match=r"regularization=0 leaves a singular system: the 10 rows .* 15 factors"):
         half_step(fixed, identity, np.zeros(10))
+
+
+@pytest.mark.parametrize("solver", solvers.SOLVERS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("scaled", [False, True], ids=["one lambda", "lambda of each row"])
+@pytest.mark.parametrize(("base", "low"), [(1.0, 1.5), (0.7, 0.1), (0.0, 0.1)])
+def test_gains_are_what_the_factors_take_off_the_cost(solver, dtype, scaled, base, low):
+    rng = np.random.default_rng(8)
+    matrix, fixed = entries(rng, low=low), rng.standard_normal((31, 13)).astype(dtype)
+    regularization = rng.uniform(0.5, 3, 23) if scaled else np.full(23, 1.5)
+    start, gains = rng.standard_normal((23, 13)).astype(dtype), np.full(23, np.nan)
+    rows = as_rows(matrix, base, dtype)
+    factors = half_step(
+        fixed, rows, regularization, unobserved_weight=0.7, solver=solver, start=start, gains=gains
+    ).astype(np.float64)
+    signed, scores = matrix.toarray(), factors @ fixed.astype(np.float64).T
+    confidence = np.abs(signed)
+    cost = (confidence * ((signed > 0) - scores) ** 2).sum(1)  # of the entries; then of all that all rows share
+    cost += 0.7 * (scores**2).sum(1) - base * (scores**2 * (signed != 0)).sum(1) + regularization * (factors**2).sum(1)
+    expected = np.maximum(signed, 0).sum(1) - cost
+    assert (
+        relative(gains, expected) < {"float64": 1e-12, "float32": 1e-4}[dtype]
+    )  # rounding is that of the start's cost
+
+
+def test_factors_written_over_their_start_have_the_same_bits():
+    rng = np.random.default_rng(9)
+    matrix, fixed = entries(rng), rng.standard_normal((31, 32)).astype(np.float32)
+    start, rows = rng.standard_normal((23, 32)).astype(np.float32), as_rows(matrix, 0.7, "float32")
+    for solver in solvers.SOLVERS:
+        apart = half_step(fixed, rows, np.ones(23), solver=solver, start=start)
+        own = start.copy()
+        assert half_step(fixed, rows, np.ones(23), solver=solver, start=own, in_place=True) is own
+        np.testing.assert_array_equal(own, apart)
+
+
+def test_confidences_by_slope_and_offset_are_those_of_values_that_hold_them():
+    rng = np.random.default_rng(10)
+    matrix, fixed = entries(rng, low=0.5), rng.standard_normal((31, 13))
+    counts = as_rows(matrix, 0.7, "float64")
+    held = replace(counts, values=np.copysign(1 + 2.5 * np.abs(counts.values), counts.values))
+    scaled = replace(counts, slope=2.5, offset=1.0)
+    np.testing.assert_allclose(half_step(fixed, scaled, np.ones(23)), half_step(fixed, held, np.ones(23)), rtol=1e-9)
+    assert scaled.all_positive.tolist() == held.all_positive.tolist()
+    np.testing.assert_allclose(scaled.column_weights(31), held.column_weights(31), rtol=1e-12, atol=1e-12)

@@ -55,14 +55,18 @@ def _on_device(device: torch.device) -> HalfStep:
         start: Float[np.ndarray, "rows k"] | None = None,
         solver: Solver = "auto",
         n_jobs: int | None = None,
+        gains: Float[np.ndarray, " rows"] | None = None,
+        in_place: bool = False,
     ) -> Float[np.ndarray, "rows k"]:
-        """`tenfold.recommend.solvers.half_step` on the device; exact, so that ``start`` and ``solver`` do not matter."""
+        """`tenfold.recommend.solvers.half_step` on the device; exact: ``start`` and ``solver`` do not matter."""
         if regularization.min(initial=np.inf) <= 0:  # no rows to solve: only the compiled solver's check of the rank
-            nothing = Rows(np.zeros(1, np.int64), rows.indices[:0], rows.confidence[:0], rows.base)
+            nothing = Rows(np.zeros(1, np.int64), rows.indices[:0], rows.values[:0], rows.base)
             half_step(fixed, nothing, regularization, unobserved_weight=unobserved_weight, solver="cholesky")
         table = torch.from_numpy(fixed).to(device)
         try:
-            solved = torch_solver.half_step(table, rows, regularization, unobserved_weight=unobserved_weight)
+            solved = torch_solver.half_step(
+                table, rows, regularization, unobserved_weight=unobserved_weight, gains=gains
+            )
         except torch.linalg.LinAlgError as error:
             raise ValueError("the system of a row is not positive definite; set regularization higher") from error
         return solved.cpu().numpy()

@@ -134,7 +134,7 @@ def fingerprint(rows: Rows | SpreadRows) -> int:
     if isinstance(rows, SpreadRows):
         return rows.checksum
     total = 0
-    for array in (rows.indptr, rows.indices.astype(np.int64, copy=False), rows.confidence):
+    for array in (rows.indptr, rows.indices.astype(np.int64, copy=False), rows.values):
         total = zlib.crc32(np.ascontiguousarray(array).data, total)
     return total
 

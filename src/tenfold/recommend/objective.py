@@ -14,11 +14,12 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from tenfold.recommend import kernels
+from tenfold.recommend.kernels import cost_sums
 from tenfold.recommend.solvers import Rows, gram_matrix
 from tenfold.recommend.spread_rows import SpreadRows
 from tenfold.runtime import parallel_rows
 
+CANCELLED = 1e5  # roundings, as a share of the cost of zeros, below which the entries are summed one by one
 Confidence = Literal["linear", "log", "raw"]
 Target = Literal["hkv", "rendle"]
 
@@ -81,12 +82,21 @@ class Objective:
         """See `signed_confidence`."""
         return signed_confidence(counts, self.confidence, self.alpha, self.epsilon, self.dtype)
 
-    def rows(self, matrix: sparse.csr_array | sparse.csc_array, confidence: np.ndarray | None = None) -> Rows:
-        """The rows of a matrix of counts (columns, of a CSC matrix), ready to be solved for."""
-        weights = self.confidences(matrix.data) if confidence is None else confidence
+    def rows(self, matrix: sparse.csr_array | sparse.csc_array) -> Rows:
+        """The rows of a matrix of counts (columns, of a CSC matrix), ready to be solved for; it shares their memory.
+
+        Raises:
+            ValueError: A confidence is beyond the range of ``dtype``.
+        """
+        values, slope, offset = matrix.data, 1.0, 0.0
+        if self.confidence == "log":
+            values = self.confidences(values)
+        elif self.confidence == "linear":
+            slope, offset = float(self.alpha), 1.0
+            self.confidences(np.array([values.min(initial=0), values.max(initial=0)]))  # the largest is within range
         # one width of indices, so that the same machine code, and with it the same bits, serves every matrix
         indices = matrix.indices.astype(np.int32, copy=False) if max(matrix.shape) < 2**31 else matrix.indices
-        return Rows(matrix.indptr.astype(np.int64), indices, weights, self.base)
+        return Rows(matrix.indptr.astype(np.int64), indices, values, self.base, slope, offset)
 
     def lambdas(self, lengths: Int[np.ndarray, " rows"], others: int) -> Float[np.ndarray, " rows"]:
         """Each row's lambda, see `row_regularization`."""
@@ -94,9 +104,7 @@ class Objective:
 
     def sides(self, matrix: sparse.csr_array) -> tuple[Side, Side]:
         """Users and items of a matrix of counts."""
-        confidence = self.confidences(matrix.data)
-        by_item = sparse.csr_array((confidence, matrix.indices, matrix.indptr), shape=matrix.shape).tocsc()
-        users, items = self.rows(matrix, confidence), self.rows(by_item, by_item.data)
+        users, items = self.rows(matrix), self.rows(matrix.tocsc())
         return (
             Side(users, self.lambdas(users.lengths, matrix.shape[1])),
             Side(items, self.lambdas(items.lengths, matrix.shape[0])),
@@ -221,7 +229,7 @@ def total_loss(
     everywhere = float((gram_matrix(users) * gram_matrix(items)).sum())
     unobserved = unobserved_weight * (everywhere - (squares if target == "hkv" else 0.0))
     regularization = sum(
-        float(weights @ np.einsum("ij,ij->i", factors, factors, dtype=np.float64))
+        cost_sums.weighted_squares(weights, factors)
         for weights, factors in ((user_lambda, users), (item_lambda, items))
     )
     return Loss(observed + unobserved + regularization, observed, unobserved, regularization)
@@ -232,8 +240,39 @@ def _sums(
 ) -> list[tuple[float, float]]:
     """``sum c (p - s)^2`` and ``sum s^2`` over the entries of blocks of rows."""
     return parallel_rows(
-        lambda first, last: kernels.loss_rows(first, last, rows.indptr, rows.indices, rows.confidence, users, items),
+        lambda first, last: cost_sums.loss_rows(
+            first, last, rows.indptr, rows.indices, rows.values, rows.scale(), users, items
+        ),
         rows.lengths.astype(float) + 1,
         n_jobs,
         uses_blas=False,
     )
+
+
+def cost_of_zeros(users: Side, items: Side) -> float:
+    """``sum c p``: the cost when all factors are 0."""
+    left, right = (np.zeros((len(side.rows), 1), np.float32) for side in (users, items))
+    lambdas = users.regularization, items.regularization
+    return total_loss(users.rows, left, right, *lambdas, target="hkv", unobserved_weight=0.0).total
+
+
+def loss_by_gains(
+    zeros: float,
+    gains: Float[np.ndarray, " items"],
+    users: Side,
+    user_factors: Float[np.ndarray, "users k"],
+) -> float | None:
+    """The cost from what the items' half step has found, without a visit to the entries.
+
+    With ``A y = b`` the system of an item, its factors y take ``2 b.y - y.A y`` off the cost that it has with zeros.
+    Returns None where so little is left that it is rounding.
+
+    Args:
+        zeros: `cost_of_zeros`.
+        gains: What each item takes off.
+        users: Their lambdas.
+        user_factors: Those that the items were solved for.
+    """
+    regularization = cost_sums.weighted_squares(users.regularization, user_factors)
+    left = zeros - float(gains.sum())
+    return left + regularization if left > CANCELLED * np.finfo(user_factors.dtype).eps * zeros else None

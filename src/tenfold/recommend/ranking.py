@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from tenfold.recommend import kernels
+from tenfold.recommend.kernels import top_lists
 from tenfold.recommend.matrices import row_numbers
 from tenfold.runtime import parallel_rows
 
@@ -115,7 +115,7 @@ def _rank_block(
             where = place[rows[inside] - block[0]]
             scores[where[where >= 0], columns[inside][where >= 0] - part.start] = -np.inf
         lists, ids = top_scores[active], top_ids[active]
-        kernels.merge_top(scores, names[part], lists, ids)
+        top_lists.merge_top(scores, names[part], lists, ids)
         top_scores[active], top_ids[active] = lists, ids
 
 

@@ -53,6 +53,8 @@ def ray_half_step(
     solver: Solver = "auto",
     n_jobs: int | None = None,
     blocks: int | None = None,
+    gains: Float[np.ndarray, " rows"] | None = None,
+    in_place: bool = False,
 ) -> Float[np.ndarray, "rows k"]:
     """The factors of ``rows`` given the fixed ones, by the tasks of a Ray cluster.
 
@@ -68,6 +70,8 @@ def ray_half_step(
         solver: As in `half_step`.
         n_jobs: Threads (and CPUs asked of Ray) of each task; 1 if None.
         blocks: Tasks; four for each CPU of the cluster if None.
+        gains: Written, as by `half_step`.
+        in_place: Of no use here.
 
     Raises:
         MissingExtraError: Ray is not installed.
@@ -98,26 +102,29 @@ def ray_half_step(
     while waiting:
         (done,), _ = ray.wait(list(waiting), num_returns=1)
         first, last = waiting.pop(done)
-        (result[first:last],) = results(ray, [done], others=waiting)
+        ((result[first:last], gained),) = results(ray, [done], others=waiting)
+        if gains is not None:
+            gains[first:last] = gained
     return result
 
 
 def solve_block(
     fixed: np.ndarray,
     gram: np.ndarray,
-    part: tuple[np.ndarray, np.ndarray, np.ndarray, float],
+    part: tuple[Any, ...],
     regularization: np.ndarray,
     start: np.ndarray | None,
     unobserved_weight: float,
     solver: Solver,
     threads: int,
     first: int,
-) -> np.ndarray:
-    """What a worker does: one block of rows, whose first row has the number ``first`` of all."""
-    indptr, indices, confidence, base = part
+) -> tuple[np.ndarray, np.ndarray]:
+    """What a worker does: factors and gains of a block of rows, whose first row has the number ``first`` of all."""
+    indptr, indices, values, *scale = part
+    gains = np.empty(len(indptr) - 1)
     # Arrays of the object store are read-only, for which the kernels would be compiled once more; a block is small.
-    rows = Rows(indptr.copy(), indices.copy(), confidence.copy(), base)
-    return half_step(
+    rows = Rows(indptr.copy(), indices.copy(), values.copy(), *scale)
+    factors = half_step(
         fixed,
         rows,
         regularization.copy(),
@@ -126,7 +133,9 @@ def solve_block(
         solver=solver,
         n_jobs=threads,
         gram=gram,
+        gains=gains,
     )
+    return factors, gains
 
 
 def joined() -> Any:
@@ -192,8 +201,10 @@ def _ship(ray: Any, rows: Rows, blocks: int | None) -> tuple[Int[np.ndarray, " e
                 (
                     rows.indptr[first : last + 1] - rows.indptr[first],
                     rows.indices[entries],
-                    rows.confidence[entries],
+                    rows.values[entries],
                     rows.base,
+                    rows.slope,
+                    rows.offset,
                 )
             )
         )

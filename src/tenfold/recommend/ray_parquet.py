@@ -36,11 +36,11 @@ from jaxtyping import Float, Int, Shaped
 
 from tenfold.errors import InputError
 from tenfold.files.limits import require_file
-from tenfold.recommend import kernels
 from tenfold.recommend.als import ImplicitALS
 from tenfold.recommend.data import PARQUET, find_columns, frame_events
 from tenfold.recommend.events import Events, summed
 from tenfold.recommend.identifiers import index_type
+from tenfold.recommend.kernels import cost_sums
 from tenfold.recommend.objective import Objective, Side
 from tenfold.recommend.ray_engine import block_count, joined, results, shared
 from tenfold.recommend.spread_rows import SpreadRows
@@ -205,9 +205,10 @@ def gather_block(first: int, last: int, columns: int, objective: Objective, *pie
     matrix = summed(Events(rows - first, others, values, None), (last - first, columns))
     found = objective.rows(matrix)
     checksum = 0
-    for array in (found.indptr, found.indices.astype(np.int64), found.confidence):
+    for array in (found.indptr, found.indices.astype(np.int64), found.values):
         checksum = zlib.crc32(np.ascontiguousarray(array).data, checksum)
-    return (found.indptr, found.indices, found.confidence, found.base), (found.lengths, checksum)
+    part = (found.indptr, found.indices, found.values, found.base, found.slope, found.offset)
+    return part, (found.lengths, checksum)
 
 
 def loss_sums(
@@ -223,8 +224,11 @@ def loss_sums(
 
 def block_sums(part: Any, users: np.ndarray, items: np.ndarray) -> tuple[float, float]:
     """``sum c (p - s)^2`` and ``sum s^2`` over the entries of a block."""
-    indptr, indices, confidence, _ = (array.copy() if isinstance(array, np.ndarray) else array for array in part)
-    return kernels.loss_rows(0, len(indptr) - 1, indptr, indices, confidence, users.copy(), items.copy())
+    indptr, indices, values, base, slope, offset = (
+        array.copy() if isinstance(array, np.ndarray) else array for array in part
+    )
+    scale = (slope, offset, base)
+    return cost_sums.loss_rows(0, len(indptr) - 1, indptr, indices, values, scale, users.copy(), items.copy())
 
 
 def _merged(heads: list[Any]) -> tuple[np.ndarray, list[np.ndarray], np.ndarray]:

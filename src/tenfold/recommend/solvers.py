@@ -18,13 +18,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from tenfold.numerics import padded, transform_rows
-from tenfold.recommend import kernels
+from tenfold.recommend.kernels import row_systems
 from tenfold.runtime import blas_single_thread, parallel_rows
 
 Solver = Literal["auto", "cholesky", "cg", "subspace"]
@@ -40,17 +40,23 @@ DIRECT, DUAL, GRADIENT, SUBSPACE = range(4)
 class Rows:
     """Entries of the rows that are solved for, in compressed form.
 
+    An entry has confidence ``offset + slope |r|``, so that counts need no copy that holds confidences.
+
     Args:
         indptr: Start of each row's entries, (rows + 1,).
         indices: Row of the fixed side of each entry.
-        confidence: Confidence of each entry, negative where the preference is 0; not 0.
+        values: r of each entry, negative where the preference is 0; not 0.
         base: What a cell without an entry weighs in the shared part, and an entry therefore does not add.
+        slope: Of the confidence.
+        offset: Of the confidence.
     """
 
     indptr: Int[np.ndarray, " rows_and_one"]
     indices: Int[np.ndarray, " entries"]
-    confidence: Float[np.ndarray, " entries"]
+    values: Float[np.ndarray, " entries"]
     base: float
+    slope: float = 1.0
+    offset: float = 0.0
 
     def __len__(self) -> int:
         return len(self.indptr) - 1
@@ -63,11 +69,20 @@ class Rows:
     @cached_property
     def all_positive(self) -> Bool[np.ndarray, " rows"]:
         """Rows in which every weight is positive, and not so small that its inverse root spoils the dual system."""
-        return kernels.smallest_confidences(self.indptr, self.confidence) > self.base * (1 + SMALLEST)
+        return row_systems.smallest_weights(self.indptr, self.values, self.scale()) > self.base * SMALLEST
 
     def column_weights(self, columns: int) -> Float[np.ndarray, " columns"]:
         """Sum of the weights of each of so many columns."""
-        return kernels.column_weights(self.indices, self.confidence, self.base, columns)
+        return row_systems.column_weights(self.indices, self.values, self.scale(), columns)
+
+    def confidences(self, values: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+        """Confidences of some of the values, with their signs."""
+        return np.copysign(self.offset + self.slope * np.abs(values), values)
+
+    def scale(self, dtype: Any = np.float64) -> tuple[Any, Any, Any]:
+        """(slope, offset, base), as the kernels take them."""
+        number = np.dtype(dtype).type
+        return number(self.slope), number(self.offset), number(self.base)
 
 
 def gram_matrix(factors: Float[np.ndarray, "rows k"]) -> Float[np.ndarray, "k k"]:
@@ -89,6 +104,8 @@ def half_step(
     solver: Solver = "auto",
     n_jobs: int | None = None,
     gram: Float[np.ndarray, "k k"] | None = None,
+    gains: Float[np.ndarray, " rows"] | None = None,
+    in_place: bool = False,
 ) -> Float[np.ndarray, "rows k"]:
     """The factors of ``rows`` given the fixed ones.
 
@@ -102,6 +119,8 @@ def half_step(
             of coordinates one after the other (iALS++, Rendle et al. 2021); ``"auto"`` is exact wherever that is about as cheap.
         n_jobs: Threads.
         gram: ``fixed^T fixed`` if it is known.
+        gains: Written, in float64: by how much each row's factors lower its cost below that of zeros.
+        in_place: The result may be written over ``start``.
 
     Raises:
         ValueError: A system is singular: no regularization and fewer rows than factors.
@@ -121,12 +140,21 @@ def half_step(
             gradient = _gradient_basis(shared, fixed, rows, regularization, n_jobs, rotate=solver == "cg")
         heavy = gradient is None or gradient.excess > HEAVY
         methods = _methods(rows, k, solver, gradient=not heavy)
-        result = np.zeros((len(rows), padded(k, dtype)), dtype)
+        if (
+            in_place
+            and start is not None
+            and start.flags.c_contiguous
+            and (start.dtype, k) == (dtype, padded(k, dtype))
+        ):
+            result = start
+        else:
+            result = np.zeros((len(rows), padded(k, dtype)), dtype)
+        gains = np.empty(len(rows)) if gains is None else gains
         for method in np.unique(methods):
             basis = gradient if method == GRADIENT else None
             if basis is None:
                 basis = _eigenbasis(shared, fixed, regularization, n_jobs)
-            _solve(int(method), np.flatnonzero(methods == method), basis, rows, start, n_jobs, result)
+            _solve(int(method), np.flatnonzero(methods == method), basis, rows, start, n_jobs, result, gains)
     return result if result.shape[1] == k else np.ascontiguousarray(result[:, :k])
 
 
@@ -228,8 +256,9 @@ def _solve(
     start: Float[np.ndarray, "rows k"] | None,
     n_jobs: int | None,
     result: Float[np.ndarray, "rows padded"],
+    gains: Float[np.ndarray, " rows"],
 ) -> None:
-    """Writes the factors of the chosen rows into ``result``."""
+    """Writes the factors of the chosen rows into ``result``, and what they gain."""
     table, dtype, k = basis.table, basis.table.dtype, len(basis.vectors)
     forth, back = _padded_columns(basis.inverse, dtype), _padded_columns(basis.vectors.T, dtype)
     warm = method in (GRADIENT, SUBSPACE) and start is not None
@@ -237,17 +266,17 @@ def _solve(
     diagonal[:k] = basis.diagonal
     order = chosen[np.argsort(-rows.lengths[chosen], kind="stable")]
     shift = basis.shift.astype(dtype)
-    confidence = rows.confidence.astype(dtype, copy=False)
-    arguments = (rows.indptr, rows.indices, confidence, dtype.type(rows.base), table, diagonal, shift, k)
+    values = rows.values if rows.values.itemsize <= dtype.itemsize else rows.values.astype(dtype)
+    arguments = (rows.indptr, rows.indices, values, rows.scale(dtype), table, diagonal, shift, k)
 
     def solve(part: Int[np.ndarray, " part"]) -> int:
         if method == DIRECT:
-            return kernels.direct_rows(part, *arguments, result)
+            return row_systems.direct_rows(part, *arguments, result, gains)
         if method == DUAL:
-            return kernels.dual_rows(part, *arguments, result)
+            return row_systems.dual_rows(part, *arguments, result, gains)
         if method == SUBSPACE:
-            return kernels.subspace_rows(part, *arguments, min(WIDTH, table.shape[1]), result)
-        return kernels.conjugate_gradient_rows(part, *arguments, STEPS, dtype.type(1e-6), result)
+            return row_systems.subspace_rows(part, *arguments, min(WIDTH, table.shape[1]), result, gains)
+        return row_systems.conjugate_gradient_rows(part, *arguments, STEPS, dtype.type(1e-6), result, gains)
 
     def block(first: int, last: int) -> int:
         part = order[first:last]

@@ -20,7 +20,7 @@ class SpreadRows:
 
     Args:
         edges: First row of each block, and the number of rows at the end.
-        parts: A reference to each block: (indptr, indices, confidence, base).
+        parts: A reference to each block: (indptr, indices, values, base, slope, offset).
         lengths: Entries of each row.
         checksum: Of all entries.
         sums: Has the blocks' nodes sum ``c (p - s)^2`` and ``s^2`` over their entries, given factors of rows and columns.

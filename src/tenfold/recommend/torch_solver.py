@@ -21,6 +21,7 @@ def half_step(
     regularization: Float[np.ndarray, " rows"],
     *,
     unobserved_weight: float = 1.0,
+    gains: Float[np.ndarray, " rows"] | None = None,
 ) -> Float[Tensor, "rows k"]:
     """The factors of ``rows`` given the fixed ones, on their device and in their dtype.
 
@@ -29,6 +30,7 @@ def half_step(
         rows: Entries of the rows.
         regularization: Of each row.
         unobserved_weight: Weight of cells without an entry.
+        gains: Written: by how much each row's factors lower its cost below that of zeros.
 
     Raises:
         torch.linalg.LinAlgError: A system is not positive definite: no regularization and fewer rows than factors.
@@ -43,6 +45,8 @@ def half_step(
     identity = torch.eye(k, dtype=dtype, device=device)
     result = torch.zeros((len(rows), k), dtype=dtype, device=device)
     lengths = rows.lengths
+    if gains is not None:
+        gains[:] = 0
     order = np.argsort(lengths, kind="stable")
     order = order[np.searchsorted(lengths[order], 1) :]  # rows without entries stay zero
     first = 0
@@ -55,7 +59,8 @@ def half_step(
         place = rows.indptr[batch][:, None] + np.arange(longest)
         present = np.arange(longest) < lengths[batch][:, None]
         place = np.where(present, place, 0)
-        signed = torch.from_numpy(np.where(present, rows.confidence[place], 0)).to(device, dtype)
+        confidences = rows.confidences(rows.values[place].astype(np.float64))
+        signed = torch.from_numpy(np.where(present, confidences, 0)).to(device, dtype)
         weights = torch.where(signed != 0, signed.abs() - rows.base, 0)
         gathered = fixed[torch.from_numpy(rows.indices[place].astype(np.int64)).to(device)]
         penalty = torch.from_numpy(regularization[batch]).to(device, dtype)
@@ -63,5 +68,7 @@ def half_step(
         right = (gathered * signed.clamp(min=0)[..., None]).sum(1, keepdim=True).mT
         solved = torch.cholesky_solve(right, torch.linalg.cholesky(systems))
         result[torch.from_numpy(batch).to(device)] = solved[..., 0]
+        if gains is not None:
+            gains[batch] = (right * solved).sum((1, 2), dtype=torch.float64).cpu().numpy()
         first = last
     return result

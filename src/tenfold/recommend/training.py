@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from tenfold.console.progress import progress
-from tenfold.recommend.objective import Side, Target, total_loss
+from tenfold.recommend.objective import Side, Target, cost_of_zeros, loss_by_gains, total_loss
 from tenfold.recommend.solvers import Solver
 
 HalfStep = Callable[..., np.ndarray]  # `tenfold.recommend.solvers.half_step`, or the same by other means
@@ -51,28 +51,33 @@ def alternate(
         verbose: Show progress and loss on standard error.
         history: Losses so far; those of this call are appended to a copy.
         on_iteration: Called after each iteration with the factors of users and items, which it must not change, and the losses.
+            The users' array is written over by the next iteration.
 
     Returns:
         Users, items, and the history.
     """
     options = {"unobserved_weight": unobserved_weight, "n_jobs": n_jobs}
     left, right, losses = user_factors, item_factors, list(history)
+    zeros, gains = cost_of_zeros(users, items), np.empty(len(items.rows))
     warm: np.ndarray | None = None if left is None else right  # random items are no start worth improving
     with progress("alternating least squares", iterations, show=verbose) as display:
         for _ in range(iterations):
-            left = step(right, users.rows, users.regularization, start=left, solver=solver, **options)
-            right = step(left, items.rows, items.regularization, start=warm, solver=solver, **options)
+            own = left is not user_factors  # what the caller gave is not written over
+            left = step(right, users.rows, users.regularization, start=left, solver=solver, in_place=own, **options)
+            right = step(left, items.rows, items.regularization, start=warm, solver=solver, gains=gains, **options)
             warm = right
-            loss = total_loss(
-                users.rows,
-                left,
-                right,
-                users.regularization,
-                items.regularization,
-                target=target,
-                unobserved_weight=unobserved_weight,
-                n_jobs=n_jobs,
-            ).total
+            loss = loss_by_gains(zeros, gains, users, left)
+            if loss is None:
+                loss = total_loss(
+                    users.rows,
+                    left,
+                    right,
+                    users.regularization,
+                    items.regularization,
+                    target=target,
+                    unobserved_weight=unobserved_weight,
+                    n_jobs=n_jobs,
+                ).total
             previous = losses[-1] if losses else math.inf
             losses.append(loss)
             display.advance(loss=f"{loss:.6g}")

@@ -12,13 +12,17 @@ whole vectors with zero columns, whose diagonal is 1.
 - `conjugate_gradient_rows` takes a few steps from the previous factors.
 - `subspace_rows` solves for one block of coordinates after the other (iALS++).
 
-Confidence and preference arrive as one signed number an entry: ``c`` where the preference is 1, ``-c`` where it is 0.
+Confidence and preference arrive as one signed number r an entry, positive where the preference is 1, and three numbers for all,
+``scale = (slope, offset, base)`` in the dtype of the table: ``c = offset + slope |r|``.
+
+Each function also writes what the solution of a row takes off its cost, ``gain = 2 b.x - x.A x`` in float64 with ``A x = b`` the
+row's system: its cost is ``sum c p - gain``. Where ``A x = b`` exactly this is ``b.x``.
 """
 
 import numpy as np
 
 from tenfold.numerics import kernel, rank_update, solve_definite
-from tenfold.numerics.row_products import accumulate_four, four_adds, four_dots, four_products, gather_four, weigh_row
+from tenfold.numerics.row_products import accumulate_four, four_adds, four_dots, gather_four, weigh_row
 from tenfold.numerics.vectors import BYTES
 
 BLOCK = 6144  # numbers of a gathered block: two of them stay in the first-level cache
@@ -32,20 +36,38 @@ def _add_scaled(values, factor, other):
 
 
 @kernel
-def direct_rows(order, indptr, indices, confidence, base, table, diagonal, shift, width, out):
+def _weight_and_target(value, scale):
+    """``w`` and ``c p`` of an entry."""
+    slope, offset, base = scale
+    size = abs(value) * slope
+    return size + (offset - base), size + offset if value > 0 else slope - slope  # zero in their dtype
+
+
+@kernel
+def _square(values):
+    """``|v|^2`` in float64."""
+    result = 0.0
+    for j in range(values.size):
+        result += np.float64(values[j]) * np.float64(values[j])
+    return result
+
+
+@kernel
+def direct_rows(order, indptr, indices, values, scale, table, diagonal, shift, width, out, gains):
     """Solve the rows listed in ``order``; returns the first row whose matrix is not positive definite, or -1.
 
     Args:
         order: Rows to solve.
         indptr: Start of each row's entries, (rows + 1,).
         indices: Row of ``table`` of each entry.
-        confidence: ``c`` of each entry, negative where the preference is 0.
-        base: What an unobserved cell already weighs in the shared part.
+        values: r of each entry.
+        scale: (slope, offset, base), base being what an unobserved cell already weighs in the shared part.
         table: (items, K), K padded.
         diagonal: (K,).
         shift: What each row adds to the diagonal, (rows,).
         width: Columns that are not padding.
         out: (rows, K), written.
+        gains: (rows,), written.
     """
     padded_width = table.shape[1]
     block = max(8, BLOCK // padded_width)
@@ -53,14 +75,12 @@ def direct_rows(order, indptr, indices, confidence, base, table, diagonal, shift
     weighted, plain = np.empty((block, padded_width), dtype), np.empty((block, padded_width), dtype)
     matrix = np.empty((padded_width, padded_width), dtype)
     solution, forward = np.empty(padded_width, dtype), np.empty(padded_width, dtype)
-    zero = dtype.type(0)
     for row in order:
         matrix[:] = 0
         solution[:] = 0
         count = 0
         for t in range(indptr[row], indptr[row + 1]):
-            signed = confidence[t]
-            weight, target = abs(signed) - base, max(signed, zero)
+            weight, target = _weight_and_target(values[t], scale)
             weigh_row(table, indices[t], padded_width, weight, target, plain, weighted, count, solution)
             count += 1
             if count == block:
@@ -72,6 +92,7 @@ def direct_rows(order, indptr, indices, confidence, base, table, diagonal, shift
         if not solve_definite(matrix, solution, forward):
             return row
         out[row] = solution
+        gains[row] = _square(forward)  # with A = L L^T it is L^-1 b, and its square b.x
     return -1
 
 
@@ -82,7 +103,7 @@ def _gather_column(column, stride, factors, roots, factor, buffer):
 
 
 @kernel
-def dual_rows(order, indptr, indices, confidence, base, table, diagonal, shift, width, out):
+def dual_rows(order, indptr, indices, values, scale, table, diagonal, shift, width, out, gains):
     """The same through systems of the size of each row; every weight must be positive."""
     padded_width = table.shape[1]
     dtype = table.dtype
@@ -95,10 +116,12 @@ def dual_rows(order, indptr, indices, confidence, base, table, diagonal, shift, 
     columns = np.empty(padded_width * longest, dtype)
     gram = np.empty(longest * longest, dtype)
     roots, right, forward = np.empty(padded_width, dtype), np.empty(longest, dtype), np.empty(longest, dtype)
+    targets = np.empty(longest, dtype)
     for row in order:
         start, count = indptr[row], indptr[row + 1] - indptr[row]
         solution = out[row]
         solution[:] = 0
+        gains[row] = 0
         if count == 0:
             continue
         padded_count = (count + lanes - 1) // lanes * lanes
@@ -109,10 +132,11 @@ def dual_rows(order, indptr, indices, confidence, base, table, diagonal, shift, 
             roots[j] = one / np.sqrt(diagonal[j] + shift[row]) if j < width else one
         right[:padded_count] = 0
         for t in range(count):
-            signed = confidence[start + t]
-            root = np.sqrt(abs(signed) - base)
+            weight, target = _weight_and_target(values[start + t], scale)
+            root = np.sqrt(weight)
             _gather_column(t, padded_count, table[indices[start + t]], roots, root, flat)
-            right[t] = max(signed, dtype.type(0)) / root
+            right[t] = target / root
+        targets[:padded_count] = right[:padded_count]
         transposed = flat.reshape(padded_width, padded_count)
         square = gram[: padded_count * padded_count].reshape(padded_count, padded_count)
         square[:] = 0
@@ -122,10 +146,12 @@ def dual_rows(order, indptr, indices, confidence, base, table, diagonal, shift, 
         if not solve_definite(square, right[:padded_count], forward[:padded_count]):
             return row
         for j in range(padded_width):
-            total = dtype.type(0)
+            total, liked = dtype.type(0), dtype.type(0)
             for t in range(padded_count):
                 total += transposed[j, t] * right[t]
+                liked += transposed[j, t] * targets[t]
             solution[j] = total * roots[j]
+            gains[row] += np.float64(total) * np.float64(liked)
     return -1
 
 
@@ -161,7 +187,7 @@ def _curvature(rows, count, weights, x):
 
 @kernel
 def conjugate_gradient_rows(
-    order, indptr, indices, confidence, base, table, diagonal, shift, width, steps, tolerance, out
+    order, indptr, indices, values, scale, table, diagonal, shift, width, steps, tolerance, out, gains
 ):
     """At most ``steps`` steps from the factors in ``out``, in coordinates in which ``d`` is the identity.
 
@@ -187,10 +213,12 @@ def conjugate_gradient_rows(
         np.empty(padded_width, dtype),
         np.empty(padded_width, dtype),
     )
-    signed = np.empty(4, dtype)
+    targets = np.empty(4, dtype)
     for row in order:
         start, count = indptr[row], indptr[row + 1] - indptr[row]
         solution = out[row]
+        gain = 0.0
+        gains[row] = gain
         if count == 0:
             solution[:] = 0
             continue
@@ -219,20 +247,23 @@ def conjugate_gradient_rows(
             )
             similarity = gather_four(table, numbers, padded_width, roots, x, gathered, t, following)
             for i in range(4):
-                signed[i] = confidence[here + i] if here + i <= last else zero
-                row_weights[t + i] = abs(signed[i]) - base if here + i <= last else zero
+                targets[i] = row_weights[t + i] = zero
+                if here + i <= last:
+                    row_weights[t + i], targets[i] = _weight_and_target(values[here + i], scale)
+                gain += np.float64(targets[i]) * np.float64(similarity[i])
             weights = (row_weights[t], row_weights[t + 1], row_weights[t + 2], row_weights[t + 3])
             factors = (
-                max(signed[0], zero) - weights[0] * similarity[0],
-                max(signed[1], zero) - weights[1] * similarity[1],
-                max(signed[2], zero) - weights[2] * similarity[2],
-                max(signed[3], zero) - weights[3] * similarity[3],
+                targets[0] - weights[0] * similarity[0],
+                targets[1] - weights[1] * similarity[1],
+                targets[2] - weights[2] * similarity[2],
+                targets[3] - weights[3] * similarity[3],
             )
             accumulate_four(gathered, t, padded_width, factors, weights, residual, scaling)
         for j in range(padded_width):
             scaling[j] = one / scaling[j] if scaling[j] > zero else one
             scaled[j] = scaling[j] * residual[j]
             direction[j] = scaled[j]
+        gain += _dot(x, residual)  # b.x + x.(b - A x)
         energy = _dot(residual, scaled)
         size = _dot(residual, residual)
         for step in range(steps):
@@ -242,12 +273,14 @@ def conjugate_gradient_rows(
                 length = energy / _curvature(gathered, count, row_weights, direction)
                 if length > zero:
                     _add_scaled(x, length, direction)
+                    gain += np.float64(length) * np.float64(energy)
                 break
             _apply(gathered, count, row_weights, direction, product)
             curvature = _dot(direction, product)
             if not curvature > zero:
                 break
             length = energy / curvature
+            gain += np.float64(length) * np.float64(energy)
             for j in range(padded_width):
                 x[j] += length * direction[j]
                 residual[j] -= length * product[j]
@@ -257,6 +290,7 @@ def conjugate_gradient_rows(
             energy = following
         for j in range(padded_width):
             solution[j] = x[j] * roots[j]
+        gains[row] = gain
     return -1
 
 
@@ -274,7 +308,7 @@ def _copy_block(plain, weighted, factors, weight):
 
 
 @kernel
-def subspace_rows(order, indptr, indices, confidence, base, table, diagonal, shift, width, block, out):
+def subspace_rows(order, indptr, indices, values, scale, table, diagonal, shift, width, block, out, gains):
     """One pass over blocks of ``block`` coordinates from the factors in ``out``: each solved with the others held fixed.
 
     The products of the row's factors with its entries are kept and updated. Because what all rows share is diagonal, the
@@ -286,19 +320,20 @@ def subspace_rows(order, indptr, indices, confidence, base, table, diagonal, shi
     longest = 1
     for row in order:
         longest = max(longest, indptr[row + 1] - indptr[row])
-    products, weights = np.empty(longest, dtype), np.empty(longest, dtype)
+    products, weights, targets = np.empty(longest, dtype), np.empty(longest, dtype), np.empty(longest, dtype)
     plain, weighted = np.empty((longest, block), dtype), np.empty((longest, block), dtype)
     matrix = np.empty((block, block), dtype)
     change, forward = np.empty(block, dtype), np.empty(block, dtype)
     for row in order:
         start, count = indptr[row], indptr[row + 1] - indptr[row]
         x = out[row]
+        gains[row] = 0
         if count == 0:
             x[:] = 0
             continue
         for t in range(count):
             products[t] = _dot(table[indices[start + t]], x)
-            weights[t] = abs(confidence[start + t]) - base
+            weights[t], targets[t] = _weight_and_target(values[start + t], scale)
         for first in range(0, padded_width, block):
             last = min(first + block, padded_width)
             matrix[:] = 0
@@ -311,7 +346,7 @@ def subspace_rows(order, indptr, indices, confidence, base, table, diagonal, shi
             for t in range(count):
                 factors = table[indices[start + t], first:last]
                 _copy_block(plain[t, : last - first], weighted[t, : last - first], factors, weights[t])
-                residual = max(confidence[start + t], zero) - weights[t] * products[t]
+                residual = targets[t] - weights[t] * products[t]
                 _add_scaled(change[: last - first], residual, plain[t, : last - first])
             rank_update(weighted, plain, count, matrix)
             for j in range(block):
@@ -322,88 +357,31 @@ def subspace_rows(order, indptr, indices, confidence, base, table, diagonal, shi
                 x[j] += change[j - first]
             for t in range(count):
                 products[t] += _dot(plain[t], change)
+        gain = 0.0
+        for t in range(count):
+            gain += products[t] * (2 * np.float64(targets[t]) - weights[t] * np.float64(products[t]))
+        for j in range(width):
+            gain -= np.float64(diagonal[j] + shift[row]) * np.float64(x[j]) * np.float64(x[j])
+        gains[row] = gain
     return -1
 
 
 @kernel
-def smallest_confidences(indptr, confidence):
-    """The smallest ``c`` of each row; infinity where there are no entries."""
-    result = np.empty(indptr.size - 1, confidence.dtype)
+def smallest_weights(indptr, values, scale):
+    """The smallest ``w`` of each row; infinity where there are no entries."""
+    result = np.empty(indptr.size - 1)
     for row in range(result.size):
-        smallest = confidence.dtype.type(np.inf)
+        smallest = np.inf
         for t in range(indptr[row], indptr[row + 1]):
-            smallest = min(smallest, abs(confidence[t]))
+            smallest = min(smallest, _weight_and_target(values[t], scale)[0])
         result[row] = smallest
     return result
 
 
 @kernel
-def column_weights(indices, confidence, base, columns):
+def column_weights(indices, values, scale, columns):
     """``sum w`` over the entries of each column, in float64."""
     result = np.zeros(columns)
     for t in range(indices.size):
-        result[indices[t]] += abs(np.float64(confidence[t])) - base
+        result[indices[t]] += _weight_and_target(values[t], scale)[0]
     return result
-
-
-@kernel
-def loss_rows(start, stop, indptr, indices, confidence, left, right):
-    """``sum c (p - s)^2`` and ``sum s^2`` over the entries of the rows ``start`` to ``stop``, in float64; s = left . right."""
-    observed = 0.0
-    squares = 0.0
-    width = left.shape[1]
-    whole = width % (BYTES // left.itemsize) == 0  # vectors; other widths go row by row
-    scores = np.empty(4)
-    for row in range(start, stop):
-        factors = left[row]
-        last = indptr[row + 1] - 1
-        for first in range(indptr[row], indptr[row + 1], 4):
-            if whole:
-                numbers = (
-                    np.int64(indices[first]),
-                    np.int64(indices[min(first + 1, last)]),
-                    np.int64(indices[min(first + 2, last)]),
-                    np.int64(indices[min(first + 3, last)]),
-                )
-                scores[0], scores[1], scores[2], scores[3] = four_products(right, numbers, width, factors)
-            else:
-                for i in range(min(4, last + 1 - first)):
-                    scores[i] = _dot(factors, right[indices[first + i]])
-            for i in range(min(4, last + 1 - first)):
-                signed = np.float64(confidence[first + i])
-                error = (1.0 if signed > 0 else 0.0) - scores[i]
-                observed += abs(signed) * error * error
-                squares += scores[i] * scores[i]
-    return observed, squares
-
-
-@kernel
-def _largest(values):
-    result = values[0]
-    for i in range(values.size):
-        result = max(result, values[i])
-    return result
-
-
-@kernel
-def merge_top(scores, ids, top_scores, top_ids):
-    """Merge scores (users, items) of the items ``ids`` into each user's best list; of equal scores the lower id comes first."""
-    users, items = scores.shape
-    n = top_ids.shape[1]
-    for user in range(users):
-        best, names = top_scores[user], top_ids[user]
-        for first in range(0, items, 64):
-            chunk = scores[user, first : min(first + 64, items)]
-            if not _largest(chunk) >= best[n - 1]:
-                continue
-            for offset in range(chunk.size):
-                value, name = chunk[offset], ids[first + offset]
-                if value < best[n - 1] or value == -np.inf or (value == best[n - 1] and names[n - 1] < name):
-                    continue
-                place = n - 1
-                while place > 0 and (best[place - 1] < value or (best[place - 1] == value and names[place - 1] > name)):
-                    best[place] = best[place - 1]
-                    names[place] = names[place - 1]
-                    place -= 1
-                best[place] = value
-                names[place] = name
