@@ -53,6 +53,15 @@ def _formed(x: Tensor, layout: Layout, add: Tensor | None, activation: int) -> t
     return None, 0 if activation in (SILU, GELU) and not layout.by_rows else None
 
 
+def _require(statistics: Tensor, numbers: int) -> None:
+    """Refuse statistics that a kernel would read past the end of."""
+    if statistics.dtype != torch.float64 or statistics.numel() != numbers or not statistics.is_contiguous():
+        shape = tuple(statistics.shape)
+        raise ValueError(
+            f"statistics of shape {shape} and {statistics.dtype}; give {numbers} contiguous float64 numbers"
+        )
+
+
 def _parameter_gradients(sums: Tensor, samples: int, channels: int, given: Parameters) -> tuple[Tensor, Tensor]:
     """Dgamma and dbeta from the sums by sample and channel, in the type of the parameters the kernels were given."""
     dgamma, dbeta = torch.empty_like(given.weight), torch.empty_like(given.bias)
@@ -85,12 +94,12 @@ def group_forward(
     kinds = (KINDS[x.dtype], given.kind, PROGRAMS[activation])
     if by_rows:
         width = _width(layout, positions)
-        shape, options = (samples, channels, positions, width, groups), (*kinds, around_caches(y, width))
-        divided(lambda i, j: entries.group_forward_rows(*tensors, *shape, eps, *options, i, j), samples, x.numel())
+        rows, options = (samples, channels, positions, width, groups), (*kinds, around_caches(y, width))
+        divided(lambda i, j: entries.group_forward_rows(*tensors, *rows, eps, *options, i, j), samples, x.numel())
     else:
-        shape, options = (samples, channels, positions, groups), (*kinds, around_caches(y, positions))
+        runs, options = (samples, channels, positions, groups), (*kinds, around_caches(y, positions))
         sets = samples * groups
-        divided(lambda i, j: entries.group_forward_runs(*tensors, *shape, eps, *options, i, j), sets, x.numel())
+        divided(lambda i, j: entries.group_forward_runs(*tensors, *runs, eps, *options, i, j), sets, x.numel())
     return y, statistics
 
 
@@ -108,22 +117,23 @@ def group_backward(
     layout = layout_of(x)
     assert layout is not None
     by_rows, samples, channels, positions = layout
+    _require(statistics, 2 * samples * groups)
     dy, dx = like(dy, x), torch.empty_like(x)
     dz, local = _formed(x, layout, add, activation)
     sums = torch.empty(2 * samples * channels, dtype=torch.float64)
     given = parameters(weight, bias, channels)
     added = None if add is None else like(add, x)
-    tensors = (x.data_ptr(), address(added), dy.data_ptr(), address(dz), dx.data_ptr(), *given.addresses)
-    tensors = (*tensors, statistics.data_ptr(), sums.data_ptr())
+    inputs = (x.data_ptr(), address(added), dy.data_ptr(), address(dz))
+    tensors = (*inputs, dx.data_ptr(), *given.addresses, statistics.data_ptr(), sums.data_ptr())
     kinds = (KINDS[x.dtype], given.kind, PROGRAMS[activation])
     if by_rows:
         width = _width(layout, positions)
-        shape, options = (samples, channels, positions, width, groups), (*kinds, around_caches(dx, width))
-        divided(lambda i, j: entries.group_backward_rows(*tensors, *shape, *options, i, j), samples, x.numel())
+        rows, options = (samples, channels, positions, width, groups), (*kinds, around_caches(dx, width))
+        divided(lambda i, j: entries.group_backward_rows(*tensors, *rows, *options, i, j), samples, x.numel())
     else:
-        shape, options = (samples, channels, positions, groups), (*kinds, around_caches(dx, positions))
+        runs, options = (samples, channels, positions, groups), (*kinds, around_caches(dx, positions))
         sets = samples * groups
-        divided(lambda i, j: entries.group_backward_runs(*tensors, *shape, local, *options, i, j), sets, x.numel())
+        divided(lambda i, j: entries.group_backward_runs(*tensors, *runs, local, *options, i, j), sets, x.numel())
     return dx, dy if dz is None else dz, *_parameter_gradients(sums, samples, channels, given)
 
 
@@ -199,6 +209,7 @@ def batch_backward(
     layout = layout_of(x)
     assert layout is not None
     by_rows, samples, channels, positions = layout
+    _require(statistics, 2 * channels)
     dy, dx = like(dy, x), torch.empty_like(x)
     dz, local = _formed(x, layout, add, activation)
     sums = torch.empty(2 * channels, dtype=torch.float64)

@@ -19,8 +19,8 @@ Option = tuple[int, ...]  # the kernels' way to choose: by the length
 KINDS: dict[torch.dtype, Option] = {torch.float32: FLOAT32, torch.bfloat16: BFLOAT16, torch.float64: FLOAT64}
 FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 LINE = 64  # bytes of a line of the caches, to which torch aligns its tensors
-LARGE = 16 << 20  # bytes of a result from which it is not expected to stay in the caches until it is read
-ALONE = 1 << 19  # numbers up to which starting threads costs more than they bring
+LARGE = 4 << 20  # bytes of a result from which it is not expected to stay in the caches until it is read
+ALONE = 1 << 21  # numbers up to which starting threads costs more than they bring
 PART = 1 << 17  # numbers that a thread takes at a time
 
 
@@ -68,6 +68,8 @@ def is_watched() -> bool:
 
 def like(values: Tensor, x: Tensor) -> Tensor:
     """Values in the layout of x; a copy unless they have it."""
+    if values.shape != x.shape:
+        raise ValueError(f"values of shape {tuple(values.shape)} do not belong to an input of shape {tuple(x.shape)}")
     if values.stride() == x.stride() and values.dtype == x.dtype:
         return values
     return torch.empty_like(x).copy_(values)
@@ -105,10 +107,15 @@ def parameter_dtype(weight: Tensor | None, bias: Tensor | None) -> torch.dtype:
 def parameters(weight: Tensor | None, bias: Tensor | None, channels: int) -> Parameters:
     """One number a channel of each, in one type; 1 and 0 for None."""
     dtype = parameter_dtype(weight, bias)
+    for name, values in (("weight", weight), ("bias", bias)):  # the kernels read as many numbers as there are channels
+        if values is not None and values.numel() != channels:
+            raise ValueError(f"{name} has shape {tuple(values.shape)}; the input has {channels} channels")
     found = []
     for values, otherwise in ((weight, 1.0), (bias, 0.0)):
         if values is None:
             values = _constant(otherwise, channels, dtype)
+        elif values.numel() != channels:  # somebody's change of a layer; the kernels would read behind the end
+            raise ValueError(f"gamma or beta has shape {tuple(values.shape)}; the input has {channels} channels")
         elif values.dtype != dtype or not values.is_contiguous():
             values = values.detach().to(dtype).contiguous()
         found.append(values)

@@ -144,7 +144,8 @@ def _keep_batch(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -
 
 def group_gradients(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     """Of x, weight, bias and add, from what a forward pass kept."""
-    *tensors, statistics = ctx.saved_tensors
+    x, weight, bias, add, statistics = ctx.saved_tensors
+    tensors = (x, weight, bias, add)
     if torch.is_grad_enabled():
         name = NAMES[ctx.activation]
         return _again(lambda x, w, b, add: reference_group_norm(x, ctx.groups, w, b, ctx.eps, name, add), tensors, dy)
@@ -154,11 +155,14 @@ def group_gradients(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
 
 def batch_gradients(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     """Of x, weight, bias and add, from what a forward pass kept."""
-    *tensors, statistics = ctx.saved_tensors
+    x, weight, bias, add, statistics = ctx.saved_tensors
+    tensors = (x, weight, bias, add)
     if torch.is_grad_enabled():
-        known = (None, None) if ctx.measured else statistics.unbind()
+        mean, variance = (None, None) if ctx.measured else statistics.unbind()
         name = NAMES[ctx.activation]
-        return _again(lambda x, w, b, add: reference_batch_norm(x, *known, w, b, ctx.eps, name, add), tensors, dy)
+        return _again(
+            lambda x, w, b, add: reference_batch_norm(x, mean, variance, w, b, ctx.eps, name, add), tensors, dy
+        )
     backward = batch_norm_backward_operator if is_watched() else compiled.batch_backward
     results = backward(dy, *tensors, statistics, ctx.eps, ctx.activation, ctx.measured)
     return _gradients(results, tensors, dy, ctx.activation)

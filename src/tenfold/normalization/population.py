@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -20,7 +22,7 @@ def moved_by_kernel(layer: nn.Module, mean: Tensor, variance: Tensor, count: int
     Returns:
         None, with nothing done, where that is not for the kernel: other devices and types, and while somebody follows.
     """
-    own = layer._buffers
+    own: dict[str, Any] = layer._buffers
     held = ("running_mean", "running_var", "num_batches_tracked")
     running_mean, running_var, tracked = (own[name] if name in own else getattr(layer, name) for name in held)
     for values in (running_mean, running_var, tracked, mean, variance):
@@ -30,7 +32,13 @@ def moved_by_kernel(layer: nn.Module, mean: Tensor, variance: Tensor, count: int
         return None
     if mean.dtype != torch.float64 or variance.dtype != torch.float64 or is_watched():
         return None
-    momentum, biased = layer.momentum, getattr(layer, "running_variance", "unbiased") == "biased"
+    if running_mean.numel() != mean.numel() or running_var.numel() != mean.numel():
+        raise ValueError(
+            f"running_mean has shape {tuple(running_mean.shape)}, running_var {tuple(running_var.shape)}; the input has "
+            f"{mean.numel()} channels"
+        )
+    momentum: Any = layer.momentum
+    biased = getattr(layer, "running_variance", "unbiased") == "biased"
     kind, largest = KINDS[running_mean.dtype]
     moved: bool = move_population(
         running_mean.data_ptr(), running_var.data_ptr(), tracked.data_ptr(), mean.data_ptr(), variance.data_ptr(),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from llvmlite import ir
 from numba import types
@@ -20,12 +20,12 @@ from tenfold.numerics.lanes import Vector
 class Tables(NamedTuple):
     """Numbers of one precision."""
 
-    exp: Sequence[float]
+    exp: Sequence[Any]
     rounder: float  # adding it rounds to an integer, which lies in the low bits
     ln2: tuple[float, float]
     range: float  # of the exponential's argument, both ways
     mantissa_bits: int
-    erfcx: Sequence[float]
+    erfcx: Sequence[Any]
     center: float
     far: float
 
@@ -54,7 +54,7 @@ TABLES = {
 }
 
 
-def polynomial(x: Vector, coefficients: Sequence[float]) -> Vector:
+def polynomial(x: Vector, coefficients: Sequence[Any]) -> Vector:
     """Constant term first; in two chains, so that it waits half as long for itself."""
     lanes, square = x.lanes, x * x
     chains = []

@@ -48,15 +48,15 @@ def moments(x, centers, first, second, start, stop):
 
 @kernel
 def normalize(x, added, y, mean, scale, shift, activation, large, start, stop):
-    """``y = act((x - mean) scale + shift + added)`` in rows start..stop."""
+    """``y = act((x - mean) scale + shift + added)`` in rows start..stop, the last first: it was read last for the sums."""
     width = mean.size
-    row = start
-    while row + TOGETHER <= stop:
+    row = stop
+    while row - TOGETHER >= start:
+        row -= TOGETHER
         forward(x, added, y, row * width, width, width, mean, scale, shift, activation, large, FOUR)
-        row += TOGETHER
-    while row < stop:
+    while row > start:
+        row -= 1
         forward(x, added, y, row * width, width, width, mean, scale, shift, activation, large, ONE)
-        row += 1
 
 
 @kernel
@@ -76,19 +76,19 @@ def gradients(x, added, dy, dz, mean, scale, shift, rstd, first, second, activat
 
 @kernel
 def combined(x, added, dy, dz, dx, mean, scale, shift, rstd, slope, offset, activation, large, start, stop):
-    """``dx = dz scale + (x - mean) rstd slope + offset`` in rows start..stop."""
+    """``dx = dz scale + (x - mean) rstd slope + offset`` in rows start..stop, the last first as in `normalize`."""
     width = mean.size
-    row = start
-    while row + TOGETHER <= stop:
+    row = stop
+    while row - TOGETHER >= start:
+        row -= TOGETHER
         at = row * width
         combine(
             x, added, dy, dz, dx, at, width, width, mean, scale, shift, rstd, slope, offset, activation, large, FOUR
         )
-        row += TOGETHER
-    while row < stop:
+    while row > start:
+        row -= 1
         at = row * width
         combine(x, added, dy, dz, dx, at, width, width, mean, scale, shift, rstd, slope, offset, activation, large, ONE)
-        row += 1
 
 
 @kernel

@@ -51,8 +51,8 @@ class Emitter:
         precision = arithmetic(signature.args[0].dtype) if precision is None else precision
         self.wide, self.narrow = Lanes(context, builder, precision), Lanes(context, builder, precision, 1)
 
-    def place(self, index: int, at: Any) -> Place | None:
-        """The slice of an array argument, or None."""
+    def place(self, index: int, at: Any) -> Any:
+        """The slice of an array argument (a `Place`), or None."""
         kind = self.signature.args[index]
         if isinstance(kind, types.NoneType):
             return None

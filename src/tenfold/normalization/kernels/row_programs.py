@@ -21,15 +21,15 @@ ONE, FOUR = (0,), (0, 0, 0, 0)  # numba compiles for the length of a tuple
 class RowEmitter(Emitter):
     """Rows among the arguments."""
 
-    def rows(self, index: int, at: Any, width: Any, count: int) -> list[Place] | None:
-        """The same slice of consecutive rows of an array argument, or None."""
+    def rows(self, index: int, at: Any, width: Any, count: int) -> Any:
+        """The same slice of consecutive rows of an array argument (a list), or None."""
         starts = [self.builder.add(at, self.builder.mul(constant(row), width)) for row in range(count)]
         places = [self.place(index, start) for start in starts]
-        return None if places[0] is None else places  # type: ignore[return-value]
+        return None if places[0] is None else places
 
     def columns(self, *indices: int) -> list[Place]:
         """Arrays with one number a column."""
-        return [self.place(index, constant(0)) for index in indices]  # type: ignore[misc]
+        return [self.place(index, constant(0)) for index in indices]
 
 
 def _plus(totals: list[Vector], terms: list[Vector]) -> list[Vector]:
