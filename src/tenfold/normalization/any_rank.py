@@ -75,6 +75,7 @@ class AnyRankBatchNorm(nn.modules.batchnorm._BatchNorm):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         *,
+        bias: bool = True,
         activation: Activation | None = None,
         on_single: OnSingle = "error",
         running_variance: RunningVariance = "unbiased",
@@ -84,6 +85,8 @@ class AnyRankBatchNorm(nn.modules.batchnorm._BatchNorm):
         check_settings(eps, momentum, on_single, running_variance)
         check_activation(activation)
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device=device, dtype=dtype)
+        if not bias:
+            self.register_parameter("bias", None)
         self.activation: Activation | None = activation
         self.on_single: OnSingle = on_single
         self.running_variance: RunningVariance = running_variance

@@ -47,7 +47,7 @@ def batch_norm(
         add: Added before the activation, as in a residual block.
 
     Raises:
-        ValueError: A shape does not fit, statistics are missing in evaluation, or a channel has one value in training.
+        ValueError: A shape does not fit, statistics are missing, or a channel has one value in training.
 
     Ioffe & Szegedy 2015, Batch Normalization, algorithms 1 and 2.
 
@@ -56,8 +56,9 @@ def batch_norm(
             [1.]])
     """
     check_activation(activation)
+    _check_input(x, running_mean, running_var, weight, bias, add)
     layer = _Statistics(running_mean, running_var, momentum)
-    if not training and (running_mean is None or running_var is None):
+    if not training and running_mean is None:
         raise ValueError("evaluation needs running_mean and running_var; give them, or training=True")
     if training and x.numel() == x.shape[1]:
         refuse_single(layer, tuple(x.shape))
@@ -66,6 +67,26 @@ def batch_norm(
     if training:
         update_running(layer, mean, variance, x.numel() // max(x.shape[1], 1))
     return y
+
+
+def _check_input(
+    x: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    add: Tensor | None,
+) -> None:
+    if x.dim() < 2:
+        raise ValueError(f"input has shape {tuple(x.shape)}; give (batch, channels, ...)")
+    if (running_mean is None) != (running_var is None):
+        raise ValueError("running_mean and running_var belong together; give both or neither")
+    by_channel = {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias}
+    for name, values in by_channel.items():
+        if values is not None and tuple(values.shape) != (x.shape[1],):
+            raise ValueError(f"{name} has shape {tuple(values.shape)}; the input has {x.shape[1]} channels")
+    if add is not None and add.shape != x.shape:
+        raise ValueError(f"add has shape {tuple(add.shape)}; the input has {tuple(x.shape)}")
 
 
 class _Statistics(nn.Module):
@@ -78,6 +99,9 @@ class _Statistics(nn.Module):
         self.momentum = momentum
         self.num_batches_tracked = torch.tensor(0)
 
+    def _get_name(self) -> str:
+        return "batch_norm"  # in messages
+
 
 class BatchNorm1d(AnyRankBatchNorm, nn.BatchNorm1d):
     """``torch.nn.BatchNorm1d`` with activation, sum and masks; its checkpoints load both ways.
@@ -89,6 +113,7 @@ class BatchNorm1d(AnyRankBatchNorm, nn.BatchNorm1d):
         eps: Added to the variance.
         momentum: Weight of the batch in the population statistics; None for their cumulative average.
         affine: Learn gamma and beta.
+        bias: Learn beta, too; False for gamma alone.
         track_running_stats: Keep population statistics; without, evaluation too normalizes by the batch.
         activation: ``"relu"``, ``"silu"``, ``"gelu"`` or None.
         on_single: What to do with one value a channel in training, which has no variance: ``"error"`` as torch.nn, or

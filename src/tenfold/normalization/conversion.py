@@ -273,13 +273,14 @@ def _built(
         kind = _batch_norm_class(name, layer, rank)
     else:
         kind = {"cross_process": CrossProcessBatchNorm, "ghost": GhostBatchNorm, "renorm": BatchRenorm}[to]
-    weight, _ = affine_parameters(layer)
+    weight, beta = affine_parameters(layer)
     reference = next((t for t in (weight, *statistics_buffers(layer).values()) if t is not None), torch.empty(0))
     settings = {key: getattr(layer, key) for key in CARRIED if hasattr(layer, key)}
     if kind_of(layer) not in BATCH_KINDS:  # a group or instance layer kept no statistics; the new one shall
         settings.pop("track_running_stats", None)
     settings |= {"device": reference.device, "dtype": reference.dtype}
     settings["affine"] = weight is not None or (to in BY_SAMPLE and calibrates)
+    settings["bias"] = beta is not None or weight is None or (to in BY_SAMPLE and calibrates)
     known = inspect.signature(kind.__init__).parameters
     settings = {key: value for key, value in settings.items() if key in known} | options
     if kind is GroupNorm:

@@ -51,6 +51,7 @@ class CrossProcessBatchNorm(AnyRankBatchNorm):
         momentum: Weight of the batch in the population statistics; None for the cumulative average.
         affine: Learn gamma and beta.
         track_running_stats: Keep population statistics; without, evaluation normalizes by the process's own batch.
+        bias: Learn beta, too.
         process_group: Processes that share statistics; None for all.
         activation: ``"relu"``, ``"silu"``, ``"gelu"`` or None.
         on_single: What to do with one value a channel in all processes: ``"error"`` or ``"running"``.
@@ -74,6 +75,7 @@ class CrossProcessBatchNorm(AnyRankBatchNorm):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         *,
+        bias: bool = True,
         activation: Activation | None = None,
         on_single: OnSingle = "error",
         running_variance: RunningVariance = "unbiased",
@@ -86,6 +88,7 @@ class CrossProcessBatchNorm(AnyRankBatchNorm):
             track_running_stats,
             device,
             dtype,
+            bias=bias,
             activation=activation,
             on_single=on_single,
             running_variance=running_variance,

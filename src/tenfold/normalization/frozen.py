@@ -123,12 +123,12 @@ class FrozenBatchNorm(nn.Module):
         return finished(y, add, valid, self.activation)
 
     def _load_from_state_dict(self, state_dict: dict, prefix: str, *rest: object) -> None:
-        # torch.nn's layers count batches, have no scales with affine=False, and Batch Renormalization keeps the deviation.
+        # torch.nn's layers count batches and may have no scales or no beta; Batch Renormalization keeps the deviation.
         state_dict.pop(f"{prefix}num_batches_tracked", None)
         if (deviation := state_dict.pop(f"{prefix}running_std", None)) is not None:
             state_dict.setdefault(f"{prefix}running_var", deviation.square() - self.eps)
-        if f"{prefix}running_var" in state_dict and not {f"{prefix}weight", f"{prefix}bias"} & state_dict.keys():
-            state_dict[f"{prefix}weight"] = torch.ones_like(self.weight)
+        if f"{prefix}running_var" in state_dict and f"{prefix}bias" not in state_dict:
+            state_dict.setdefault(f"{prefix}weight", torch.ones_like(self.weight))
             state_dict[f"{prefix}bias"] = torch.zeros_like(self.bias)
         super()._load_from_state_dict(state_dict, prefix, *rest)
 

@@ -24,6 +24,7 @@ class GhostBatchNorm(AnyRankBatchNorm):
         momentum: Weight of a part in the population statistics; None for the cumulative average over parts.
         affine: Learn gamma and beta.
         track_running_stats: Keep population statistics; without, evaluation normalizes by the whole batch.
+        bias: Learn beta, too.
         virtual_batch_size: Samples a part.
         activation: ``"relu"``, ``"silu"``, ``"gelu"`` or None.
         on_single: What to do with one value a channel in training: ``"error"`` or ``"running"``.
@@ -49,6 +50,7 @@ class GhostBatchNorm(AnyRankBatchNorm):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         *,
+        bias: bool = True,
         virtual_batch_size: int = 32,
         activation: Activation | None = None,
         on_single: OnSingle = "error",
@@ -64,6 +66,7 @@ class GhostBatchNorm(AnyRankBatchNorm):
             track_running_stats,
             device,
             dtype,
+            bias=bias,
             activation=activation,
             on_single=on_single,
             running_variance=running_variance,

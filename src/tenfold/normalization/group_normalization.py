@@ -101,6 +101,7 @@ class GroupNorm(nn.GroupNorm):
         num_channels: Channels C.
         eps: Added to the variance, which is the biased one.
         affine: Learn gamma and beta.
+        bias: Learn beta, too; False for gamma alone.
         activation: ``"relu"``, ``"silu"``, ``"gelu"`` or None.
 
     Raises:
@@ -118,15 +119,18 @@ class GroupNorm(nn.GroupNorm):
         num_channels: int,
         eps: float = 1e-5,
         affine: bool = True,
-        *,
-        activation: Activation | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
+        *,
+        bias: bool = True,
+        activation: Activation | None = None,
     ) -> None:
         if num_groups < 1 or num_channels < 1 or num_channels % num_groups:
             raise ValueError(f"num_groups={num_groups} does not divide num_channels={num_channels}")
         check_activation(activation)
         super().__init__(num_groups, num_channels, eps, affine, device=device, dtype=dtype)
+        if not bias:
+            self.register_parameter("bias", None)
         self.activation: Activation | None = activation
 
     def forward(
@@ -141,6 +145,8 @@ class GroupNorm(nn.GroupNorm):
         """
         if x.dim() < 2 or x.shape[1] != self.num_channels:
             raise ValueError(f"input has shape {tuple(x.shape)}; give (batch, {self.num_channels}, ...)")
+        if self.num_channels % self.num_groups:  # changed after the layer was made
+            raise ValueError(f"num_groups={self.num_groups} does not divide num_channels={self.num_channels}")
         if add is not None and add.shape != x.shape:
             raise ValueError(f"add has shape {tuple(add.shape)}; the input has {tuple(x.shape)}")
         return _normalized(x, self.num_groups, self.weight, self.bias, self.eps, self.activation, add)

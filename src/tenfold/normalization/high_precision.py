@@ -27,7 +27,13 @@ BLOCK = 1 << 17  # values promoted at a time: 1 MiB in float64, which stays in a
 
 
 def promoted(x: Tensor) -> Tensor:
-    """The input in the precision in which sums of it are formed: float64 where the device has it."""
+    """The input in the precision in which sums of it are formed: float64 where the device has it.
+
+    Raises:
+        TypeError: The values are no real floating-point numbers: results in their type would lose all digits.
+    """
+    if not x.is_floating_point():
+        raise TypeError(f"normalization takes floating-point values, not {x.dtype}; convert them, as with x.float()")
     return x.float() if x.device.type == "mps" else x.double()
 
 

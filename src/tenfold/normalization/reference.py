@@ -23,14 +23,18 @@ def reference_group_norm(
     if x.device.type != "cpu":
         y = torch.nn.functional.group_norm(x, groups, weight, bias, eps)
         return activated(y if add is None else y + add, activation)
-    grouped = promoted(x).reshape(x.shape[0], groups, -1)
-    variance, mean = torch.var_mean(grouped, -1, correction=0, keepdim=True)
-    y = ((grouped - mean) * torch.rsqrt(variance + eps)).reshape(x.shape)
+    y = promoted(x)
+    if x.numel():
+        grouped = y.reshape(x.shape[0], groups, -1)
+        variance, mean = torch.var_mean(grouped, -1, correction=0, keepdim=True)
+        y = ((grouped - mean) * torch.rsqrt(variance + eps)).reshape(x.shape)
     if weight is not None:
         y = y * by_channel(promoted(weight), x)
     if bias is not None:
         y = y + by_channel(promoted(bias), x)
-    return activated(y if add is None else y + add, activation).to(x.dtype)
+    if add is None:
+        return activated(y, activation).to(x.dtype)
+    return activated(y + add, activation).to(torch.promote_types(x.dtype, add.dtype))
 
 
 def reference_batch_norm(

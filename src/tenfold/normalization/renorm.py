@@ -45,6 +45,7 @@ class BatchRenorm(AnyRankBatchNorm):
         eps: Added to the variance of the batch.
         momentum: Weight of the batch in the population statistics; None for their cumulative average.
         affine: Learn gamma and beta.
+        bias: Learn beta, too.
         rmax: Bound of r, 1 or more.
         dmax: Bound of d, 0 or more.
         schedule: Gives (rmax, dmax) for the number of training steps done, instead of the two; see
@@ -77,6 +78,7 @@ class BatchRenorm(AnyRankBatchNorm):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         *,
+        bias: bool = True,
         rmax: float = 3.0,
         dmax: float = 5.0,
         schedule: Schedule | None = None,
@@ -85,7 +87,16 @@ class BatchRenorm(AnyRankBatchNorm):
     ) -> None:
         _check_bounds(rmax, dmax)
         super().__init__(
-            num_features, eps, momentum, affine, True, device, dtype, activation=activation, on_single=on_single
+            num_features,
+            eps,
+            momentum,
+            affine,
+            True,
+            device,
+            dtype,
+            bias=bias,
+            activation=activation,
+            on_single=on_single,
         )
         del self.running_var
         self.register_buffer("running_std", torch.ones(num_features, device=device, dtype=dtype))

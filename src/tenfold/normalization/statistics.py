@@ -164,7 +164,7 @@ def place_of(layer: nn.Module) -> str:
         if isinstance(caller, nn.Module) and caller is not layer:
             name = next((name for name, module in caller.named_modules() if module is layer), name)
         frame = frame.f_back
-    return f"{name} ({type(layer).__name__})" if name else type(layer).__name__
+    return f"{name} ({layer._get_name()})" if name else layer._get_name()
 
 
 def name_layers(model: nn.Module) -> nn.Module:
@@ -202,7 +202,7 @@ def update_running(layer: nn.Module, mean: Tensor, variance: Tensor, count: int)
     Returns:
         Whether the statistics moved.
     """
-    if layer.running_mean is None or count == 0:
+    if layer.running_mean is None or count == 0 or mean.is_meta:
         return False
     moved = moved_by_kernel(layer, mean, variance, count)
     if moved is not None:
