@@ -36,7 +36,7 @@ def draw_errors(table: StudyTable, path: Path) -> None:
     figure = _figure(6.4, 4.4)
     axes = figure.add_subplot()
     sizes = list(table.batch_sizes)
-    floor, top = _range(table)
+    floor, top, zero = _range(table)
     for number, norm in enumerate(table.norms):
         points = [(place, interval) for place, size in enumerate(sizes) if (interval := table.interval(norm, size))]
         if not points:
@@ -81,7 +81,7 @@ def draw_errors(table: StudyTable, path: Path) -> None:
     axes.set_xlim(-0.4, len(sizes) - 0.6)
     what = "samples a step" if table.real_batch else f"samples that statistics are taken over, of {sizes[0]} a step"
     axes.set(xlabel=f"batch size ({what})", title=_title(table))
-    _error_axis(axes, floor, top)
+    _error_axis(axes, floor, top, zero)
     axes.legend(frameon=False)
     _write(figure, path)
 
@@ -103,7 +103,7 @@ def draw_curves(table: StudyTable, path: Path) -> None:
 
     figure = _figure(1.2 + 2.6 * columns, 0.9 + 2.3 * rows)
     grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
-    floor, top = _range(table, curves=True)
+    floor, top, zero = _range(table, curves=True)
     for place, size in enumerate(sizes):
         axes = grid[place // columns][place % columns]
         for norm in table.norms:
@@ -112,7 +112,7 @@ def draw_curves(table: StudyTable, path: Path) -> None:
                 axes.plot(range(1, len(mean) + 1), mean, color=COLORS[norm], linewidth=1.5, label=_label(table, norm))
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         axes.set_title(f"batch size {size}", fontsize=9)
-        _error_axis(axes, floor, top, labelled=place % columns == 0)
+        _error_axis(axes, floor, top, zero, labelled=place % columns == 0)
         if place + columns >= len(sizes):
             axes.set_xlabel("epoch")
             axes.tick_params(labelbottom=True)
@@ -152,8 +152,8 @@ def _mean_curve(runs: list[Cell]) -> list[float]:
     return [100 * sum(values) / len(values) for values in zip(*curves, strict=False)]
 
 
-def _range(table: StudyTable, *, curves: bool = False) -> tuple[float, float]:
-    """Lowest and highest per cent on the axis: the lowest error above zero, at least half an answer in a thousand."""
+def _range(table: StudyTable, *, curves: bool = False) -> tuple[float, float, bool]:
+    """Lowest error above zero, at least half an answer in a thousand, and the highest, in per cent; whether some are zero."""
     kinds = [(norm, size) for norm in table.norms for size in table.batch_sizes]
     if curves:
         shown = [error for kind in kinds for error in _mean_curve(table.runs(*kind))]
@@ -161,18 +161,23 @@ def _range(table: StudyTable, *, curves: bool = False) -> tuple[float, float]:
         shown = [100 * interval.center for kind in kinds if (interval := table.interval(*kind)) is not None]
     top = min(100.0, max(1.3 * max(shown, default=100.0), 1.0))
     low = min((value for value in shown if value > 0), default=top)  # without any, a linear axis
-    return max(0.05, 0.7 * low), top
+    return max(0.05, 0.7 * low), top, any(value == 0 for value in shown)
 
 
-def _error_axis(axes: Axes, floor: float, top: float, *, labelled: bool = True) -> None:
+def _error_axis(axes: Axes, floor: float, top: float, zero: bool, *, labelled: bool = True) -> None:
+    """A logarithmic axis if errors differ much; if some are zero, which has no logarithm, with a linear piece below."""
     if top > WIDE * floor:
-        axes.set_yscale("log")
         ticks = [tick for tick in TICKS if floor <= tick <= top]
+        if zero:
+            axes.set_yscale("symlog", linthresh=floor, linscale=0.3)
+            ticks = [0.0, *ticks]
+        else:
+            axes.set_yscale("log")
         axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
         axes.set_yticks([], minor=True)
-        axes.set_ylim(floor, 1.1 * top)
+        axes.set_ylim(-0.1 * floor if zero else floor, 1.1 * top)
     else:
-        axes.set_ylim(0, 1.1 * top)
+        axes.set_ylim(-0.01 * top if zero else 0, 1.1 * top)
     if labelled:
         axes.set_ylabel("error in the test part [%]")
     axes.grid(axis="y", color="#dddddd", linewidth=0.6)
