@@ -173,10 +173,10 @@ class ImplicitALS(BaseEstimator):
     ) -> ImplicitALS:
         """`fit` to rows that are prepared already, such as those that lie on the nodes of a cluster."""
         parameters = self.get_params(deep=False)
-        start = start_factors((len(items.rows), self.factors), item_factors, self.random_state, self.dtype)
+        shape = (len(items.rows), self.factors)
         kept = None if checkpoint is None else FitCheckpoints(Path(checkpoint), parameters, users.rows)
         fit_factors(
-            State(None, start, []),
+            State(None, start_factors(shape, item_factors, self.random_state, self.dtype), []),
             users,
             items,
             parameters,

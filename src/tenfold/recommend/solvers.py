@@ -140,21 +140,24 @@ def half_step(
             gradient = _gradient_basis(shared, fixed, rows, regularization, n_jobs, rotate=solver == "cg")
         heavy = gradient is None or gradient.excess > HEAVY
         methods = _methods(rows, k, solver, gradient=not heavy)
+        result = start
         if (
-            in_place
-            and start is not None
-            and start.flags.c_contiguous
-            and (start.dtype, k) == (dtype, padded(k, dtype))
+            result is None
+            or not in_place
+            or not result.flags.c_contiguous
+            or k != padded(k, dtype)
+            or result.dtype != dtype
         ):
-            result = start
-        else:
             result = np.zeros((len(rows), padded(k, dtype)), dtype)
         gains = np.empty(len(rows)) if gains is None else gains
-        for method in np.unique(methods):
-            basis = gradient if method == GRADIENT else None
-            if basis is None:
-                basis = _eigenbasis(shared, fixed, regularization, n_jobs)
-            _solve(int(method), np.flatnonzero(methods == method), basis, rows, start, n_jobs, result, gains)
+        if GRADIENT in methods and gradient is not None:
+            _solve(GRADIENT, np.flatnonzero(methods == GRADIENT), gradient, rows, start, n_jobs, result, gains)
+        del gradient  # one table at a time
+        others = [int(method) for method in np.unique(methods) if method != GRADIENT]
+        if others:
+            basis = _eigenbasis(shared, fixed, regularization, n_jobs)
+            for method in others:
+                _solve(method, np.flatnonzero(methods == method), basis, rows, start, n_jobs, result, gains)
     return result if result.shape[1] == k else np.ascontiguousarray(result[:, :k])
 
 

@@ -58,6 +58,7 @@ def alternate(
     """
     options = {"unobserved_weight": unobserved_weight, "n_jobs": n_jobs}
     left, right, losses = user_factors, item_factors, list(history)
+    del item_factors  # or the start would take memory to the end
     zeros, gains = cost_of_zeros(users, items), np.empty(len(items.rows))
     warm: np.ndarray | None = None if left is None else right  # random items are no start worth improving
     with progress("alternating least squares", iterations, show=verbose) as display:
@@ -85,5 +86,6 @@ def alternate(
                 on_iteration(left, right, losses)
             if tol is not None and previous - loss <= tol * abs(previous) < math.inf:
                 break
-    left = step(right, users.rows, users.regularization, start=None, solver="cholesky", **options)
+    own = left is not user_factors
+    left = step(right, users.rows, users.regularization, start=left, solver="cholesky", in_place=own, **options)
     return left, right, losses
