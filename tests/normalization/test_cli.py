@@ -21,6 +21,9 @@ def build(num_classes=10):
         nn.Conv2d(8, 16, 3, 2, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU(),
         nn.Flatten(), nn.Linear(64, num_classes),
     )
+
+def fails():
+    raise RuntimeError("no weights")
 """
 QUICK = ["--epochs", "1", "--seeds", "2", "--batch-sizes", "4,16"]
 
@@ -280,7 +283,8 @@ def test_an_interrupted_command_keeps_what_is_finished(tenfold, tmp_path, monkey
         ("study iris.csv --label species --model small-conv", "model 'small-conv' is for images"),
         ("study iris.csv --label species --model vgg", "model 'vgg' is not one of auto, small-conv, resnet, mlp"),
         ("study iris.csv --label species --model net.py:build", "does not take inputs of shape (4,)"),
-        ("study digits --model net.py:nothing", "net.py: has no function 'nothing'; there are build"),
+        ("study digits --model net.py:fails", "net.py:12: fails() raised RuntimeError: no weights"),
+        ("study digits --model net.py:nothing", "net.py: has no function 'nothing'; there are build, fails"),
         ("study digits --model net.py", "'net.py' names no function in a file; write it as net.py:build"),
         ("study digits --size 0", "--size"),
         ("study digits --out digits", "digits: holds other files; give the study a folder of its own"),

@@ -141,6 +141,9 @@ def test_bad_folders_and_files(tmp_path):
         read_labelled(tmp_path / "one")
     with pytest.raises(InputError, match=r"absent.csv: there is no such file"):
         read_labelled(tmp_path / "absent.csv")
+    with pytest.raises(InputError, match="absent: there is no such file or folder"):
+        read_labelled(tmp_path / "absent")
+    (tmp_path / "notes.txt").write_text("cats")
     with pytest.raises(InputError, match="labelled examples are a folder of images"):
         read_labelled(tmp_path / "notes.txt")
     (tmp_path / "t.csv").write_text("a,y\n1,u\n2,v\n")

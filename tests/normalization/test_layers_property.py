@@ -5,7 +5,6 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import nn
-from type_checking import unchecked_annotations
 
 from tenfold.normalization import (
     BatchNorm1d,
@@ -19,6 +18,7 @@ from tenfold.normalization import (
     batch_norm,
     group_norm,
 )
+from type_checking import unchecked_annotations
 
 ACTIVATIONS = {None: lambda z: z, "relu": torch.relu, "silu": nn.functional.silu, "gelu": nn.functional.gelu}
 TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-4, torch.bfloat16: 0.05, torch.float16: 0.01}

@@ -216,7 +216,7 @@ def test_a_killed_study_goes_on_with_the_same_numbers(few, never_killed, tmp_pat
         ({"batch_sizes": [512]}, "320 examples to train on do not fill a batch of 512"),
         ({"seeds": 0}, "seeds=0 must be at least 1"),
         ({"epochs": 0}, "epochs=0 must be at least 1"),
-        ({"learning_rate": 0.0}, "learning_rate=0.0 positive"),
+        ({"learning_rate": 0.0}, "learning_rate=0.0 must be positive"),
         ({"model": "vgg"}, "model 'vgg' is not one of auto, small-conv, resnet, mlp"),
         ({"held_out": 1.0}, "held_out=1.0 must lie between 0 and 1"),
     ],

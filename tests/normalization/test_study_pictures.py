@@ -4,6 +4,7 @@ import pytest
 from PIL import Image
 
 from tenfold.errors import InputError
+from tenfold.normalization import study_pictures
 from tenfold.normalization.study_folder import write_study
 from tenfold.normalization.study_pictures import check_picture_path, draw_curves, draw_errors
 from tenfold.normalization.study_table import Cell, StudyTable
@@ -44,6 +45,19 @@ def test_every_study_has_its_pictures(table, tmp_path):
         with Image.open(path) as image:
             assert min(image.size) > 300
             assert len(image.convert("L").getcolors()) > 10  # not an empty page
+
+
+def test_an_error_of_zero_has_a_place_on_the_axis(tmp_path, monkeypatch):
+    figures = []
+    monkeypatch.setattr(study_pictures, "_write", lambda figure, path: figures.append(figure))
+    table = study({"batch": {32: (0.0,), 8: (0.05,), 2: (0.6,)}, "group": (0.0,)})
+    draw_errors(table, tmp_path / "e.png")
+    draw_curves(table, tmp_path / "c.png")
+    for axes in (axes for figure in figures for axes in figure.axes):
+        bottom, top = axes.get_ylim()
+        assert axes.get_yscale() == "symlog"  # a logarithmic axis leaves zero out
+        assert bottom < 0 < top
+        assert 0.0 in axes.get_yticks()
 
 
 def test_a_study_gives_the_same_file_twice(tmp_path):

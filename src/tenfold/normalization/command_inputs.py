@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Float32
@@ -41,7 +43,12 @@ def model_of(model: str) -> tuple[str | Callable[..., nn.Module], str | None]:
         return model, None
     build = load_build(model)
     digest = hashlib.sha256(Path(model.rpartition(":")[0]).read_bytes()).hexdigest()
-    return build, f"{Path(model).name} ({digest[:8]})"
+
+    @functools.wraps(build, updated=())  # a class may stand there, too
+    def reporting(**arguments: Any) -> nn.Module:
+        return build_network(model, build, arguments)
+
+    return reporting, f"{Path(model).name} ({digest[:8]})"
 
 
 def write_paragraphs(*paragraphs: str) -> None:

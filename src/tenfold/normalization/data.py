@@ -111,6 +111,8 @@ def read_labelled(
         return _from_arrays(path, file, label)
     if name.endswith(TABLES):
         return _from_table(file, label)
+    if not file.exists():
+        raise InputError("there is no such file or folder", path=file)
     raise InputError(
         "labelled examples are a folder of images with a sub-folder a class, a table "
         f"({', '.join(TABLES)}), or an .npz with arrays of inputs and of labels",

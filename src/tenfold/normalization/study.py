@@ -119,13 +119,17 @@ def norm_study(
     shape = tuple(data.inputs.shape[1:])
     chosen = _checked_norms(norms, shape)
     sizes = _checked_sizes(batch_sizes, real_batch)
-    for name, value, least in (("seeds", seeds, 1), ("seed", seed, 0), ("epochs", epochs, 1)):
+    counts = (
+        ("seeds", seeds, 1),
+        ("seed", seed, 0),
+        ("epochs", epochs, 1),
+        ("channels_per_group", channels_per_group, 1),
+    )
+    for name, value, least in counts:
         if value is not None and value < least:
             raise ValueError(f"{name}={value} must be at least {least}")
-    if channels_per_group < 1 or not learning_rate > 0:
-        raise ValueError(
-            f"channels_per_group={channels_per_group} must be at least 1, learning_rate={learning_rate} positive"
-        )
+    if not learning_rate > 0:
+        raise ValueError(f"learning_rate={learning_rate} must be positive")
     parts = split(data, held_out=held_out, seed=seed)
     per_epoch = steps_per_epoch(len(parts.labels), sizes[0])
     settings = Settings(
