@@ -74,7 +74,9 @@ def test_published_films_become_titles_years_and_genres():
 
 
 def test_an_unknown_name_lists_those_that_there_are():
-    with pytest.raises(InputError, match="no data set 'minst'; there are digits, mnist, mnist-5k, movielens-100k, cmudict"):
+    with pytest.raises(
+        InputError, match="no data set 'minst'; there are digits, mnist, mnist-5k, movielens-100k, cmudict"
+    ):
         card("minst")
 
 

@@ -8,12 +8,12 @@ import torch
 from numba import njit
 from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
-from type_checking import unchecked_annotations
 
 from tenfold.normalization import BatchNorm2d, BatchNorm3d, GroupNorm, batch_norm, compiled, group_norm, layouts
 from tenfold.normalization.kernels import channel_runs, programs
 from tenfold.numerics.vectors import WIDE
 from tenfold.runtime import threads
+from type_checking import unchecked_annotations
 
 LAST = torch.channels_last
 ACTIVATIONS = {None: lambda z: z, "relu": torch.relu, "silu": nn.functional.silu, "gelu": nn.functional.gelu}
