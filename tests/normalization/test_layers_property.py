@@ -1,5 +1,8 @@
 """For any shape, layout, dtype, activation and sum, the layers compute what torch.nn's compute in float64."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from hypothesis import assume, given, settings
@@ -234,3 +237,34 @@ def test_training_inside_inference_mode_and_after_it():
         layer(x)
     layer(x.requires_grad_()).sum().backward()
     assert layer.num_batches_tracked == 2
+
+
+GRAPH = """
+import sys
+import torch
+from tenfold.normalization import BatchNorm2d, GhostBatchNorm
+
+kind, momentum = sys.argv[1], None if sys.argv[2] == "None" else float(sys.argv[2])
+made = [BatchNorm2d(4, momentum=momentum) if kind == "batch" else GhostBatchNorm(4, momentum=momentum, virtual_batch_size=2)
+        for _ in range(2)]
+layer, compiled = made
+run = torch.compile(compiled, backend="aot_eager", fullgraph=True)
+x = torch.randn(4, 4, 3, 3)
+for scale in (1.0, 2.0):
+    own, other = (x * scale).requires_grad_(), (x * scale).requires_grad_()
+    y, z = layer(own), run(other)
+    y.square().sum().backward()
+    z.square().sum().backward()
+    assert torch.equal(y, z)
+    assert torch.allclose(own.grad, other.grad)
+run(torch.full_like(x, torch.nan))  # leaves the population as it is
+for (name, expected), found in zip(layer.named_buffers(), compiled.buffers(), strict=True):
+    assert torch.allclose(expected, found), name
+"""
+
+
+@pytest.mark.parametrize(("kind", "momentum"), [("batch", "0.1"), ("batch", "None"), ("ghost", "0.1")])
+def test_a_step_of_training_is_one_compiled_graph(kind, momentum):
+    # in a process of its own: the compiler cannot look through the checks of annotations
+    done = subprocess.run([sys.executable, "-c", GRAPH, kind, momentum], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

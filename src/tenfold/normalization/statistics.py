@@ -202,8 +202,11 @@ def update_running(layer: nn.Module, mean: Tensor, variance: Tensor, count: int)
     Returns:
         Whether the statistics moved.
     """
-    if layer.running_mean is None or count == 0 or mean.is_meta:
+    if layer.running_mean is None or count == 0:
         return False
+    if mean.is_meta or torch.compiler.is_compiling():
+        _update_in_graph(layer, mean, variance, count)
+        return True
     moved = moved_by_kernel(layer, mean, variance, count)
     if moved is not None:
         return moved or left_out(layer)
@@ -215,6 +218,23 @@ def update_running(layer: nn.Module, mean: Tensor, variance: Tensor, count: int)
         biased = getattr(layer, "running_variance", "unbiased") == "biased"
         move(layer.running_var, variance * (1.0 if biased else count / (count - 1)), weight)  # type: ignore[arg-type]
     return True
+
+
+def _update_in_graph(layer: nn.Module, mean: Tensor, variance: Tensor, count: int) -> None:
+    """The same without a look at any number, which would break a compiled graph; what is left out is not counted."""
+    finite = torch.isfinite(mean).all() & torch.isfinite(variance).all()
+    tracked: Tensor = layer.num_batches_tracked  # type: ignore[assignment]
+    tracked.add_(finite)
+    weight = 1.0 / promoted(tracked.clamp(min=1).to(mean.dtype)) if layer.momentum is None else layer.momentum
+    biased = getattr(layer, "running_variance", "unbiased") == "biased"
+    values = {"running_mean": mean}
+    if count > 1:
+        values["running_var"] = variance * (1.0 if biased else count / (count - 1))
+    for name, value in values.items():
+        buffer: Tensor = getattr(layer, name)
+        old = promoted(buffer)
+        moved = (old + weight * (promoted(value) - old)).clamp(max=torch.finfo(buffer.dtype).max)
+        buffer.copy_(torch.where(finite, moved.to(buffer.dtype), buffer))
 
 
 def usable(layer: nn.Module, *statistics: Tensor) -> bool:
