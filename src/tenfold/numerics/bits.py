@@ -107,22 +107,6 @@ def times_power_of_two(typingctx, x, rounded):
 
 
 @intrinsic
-def with_exponent_raised(typingctx, x, rounded):
-    """The product x * 2**n with n given as in `times_power_of_two`, where x and the product are positive normal numbers."""
-    if not _known(x, rounded):
-        return None
-
-    def codegen(context, builder, signature, arguments):
-        layout = LAYOUTS[x]
-        value, shifted = arguments
-        # the shift leaves of 1.5 * 2**mantissa_bits + n only n, in the place of the exponent
-        raised = builder.shl(builder.bitcast(shifted, layout.word), _constant(layout, layout.mantissa_bits))
-        return builder.bitcast(builder.add(builder.bitcast(value, layout.word), raised), value.type)
-
-    return x(x, rounded), codegen
-
-
-@intrinsic
 def exponent_and_mantissa(typingctx, x, lowest):
     """(n, m) as floats with x = m * 2**n and lowest <= m < 2 lowest, for positive normal x and 1/2 < lowest <= 1."""
     if not _known(x, lowest):

@@ -62,6 +62,12 @@ def _quota_v1(folder: Path) -> float | None:
     return quota / period if quota > 0 and period > 0 else None
 
 
+@lru_cache(maxsize=1)
+def _own_cpu_limit() -> float | None:
+    """This process's limit, read once: kernels ask before each call, and reading takes longer than a small one."""
+    return cgroup_cpu_limit()
+
+
 def available_cpus() -> int:
     """The CPUs that this process may use: the machine's, less what affinity and a container's quota take away.
 
@@ -71,7 +77,7 @@ def available_cpus() -> int:
     True
     """
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    limit = cgroup_cpu_limit()
+    limit = _own_cpu_limit()
     return count if limit is None else max(1, min(count, round(limit)))
 
 
