@@ -190,10 +190,10 @@ def small_net():
     return net.double()
 
 
-def test_accumulated_parts_are_the_whole_batch(size=9):  # pytorch#46516, runai#14
+def test_accumulated_parts_are_the_whole_batch():  # pytorch#46516, runai#14
     """9 rows as 5 + 1 + 3: outputs, running statistics and the gradients of all parameters."""
-    x = torch.randn(size, 2, 3, 3, dtype=torch.float64)
-    target = torch.randn(size, 3, dtype=torch.float64)
+    x = torch.randn(9, 2, 3, 3, dtype=torch.float64)
+    target = torch.randn(9, 3, dtype=torch.float64)
     whole, parted = small_net(), small_net()
     y = whole(x)
     (y - target).square().sum().backward()
