@@ -249,11 +249,11 @@ def _sums(
     )
 
 
-def cost_of_zeros(users: Side, items: Side) -> float:
+def cost_of_zeros(users: Side, items: Side, n_jobs: int | None = None) -> float:
     """``sum c p``: the cost when all factors are 0."""
     left, right = (np.zeros((len(side.rows), 1), np.float32) for side in (users, items))
     lambdas = users.regularization, items.regularization
-    return total_loss(users.rows, left, right, *lambdas, target="hkv", unobserved_weight=0.0).total
+    return total_loss(users.rows, left, right, *lambdas, target="hkv", unobserved_weight=0.0, n_jobs=n_jobs).total
 
 
 def loss_by_gains(

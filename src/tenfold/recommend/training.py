@@ -59,7 +59,7 @@ def alternate(
     options = {"unobserved_weight": unobserved_weight, "n_jobs": n_jobs}
     left, right, losses = user_factors, item_factors, list(history)
     del item_factors  # or the start would take memory to the end
-    zeros, gains = cost_of_zeros(users, items), np.empty(len(items.rows))
+    zeros, gains = cost_of_zeros(users, items, n_jobs), np.empty(len(items.rows))
     warm: np.ndarray | None = None if left is None else right  # random items are no start worth improving
     with progress("alternating least squares", iterations, show=verbose) as display:
         for _ in range(iterations):
