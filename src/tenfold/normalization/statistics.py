@@ -225,7 +225,8 @@ def _update_in_graph(layer: nn.Module, mean: Tensor, variance: Tensor, count: in
     finite = torch.isfinite(mean).all() & torch.isfinite(variance).all()
     tracked: Tensor = layer.num_batches_tracked  # type: ignore[assignment]
     tracked.add_(finite)
-    weight = 1.0 / promoted(tracked.clamp(min=1).to(mean.dtype)) if layer.momentum is None else layer.momentum
+    momentum: float | None = layer.momentum  # type: ignore[assignment]
+    weight = 1.0 / tracked.clamp(min=1).to(mean.dtype) if momentum is None else momentum
     biased = getattr(layer, "running_variance", "unbiased") == "biased"
     values = {"running_mean": mean}
     if count > 1:
