@@ -88,6 +88,12 @@ def test_brackets_in_help_are_shown_as_written(shell: SimpleNamespace) -> None:
         assert "not [bold] at all" in text
 
 
+def test_defaults_in_bare_help_stand_in_plain_brackets(shell: SimpleNamespace) -> None:
+    text = shell.piped("reproduce", "--help").stdout
+    assert "[default: " in text
+    assert "\\[" not in text
+
+
 def test_lists_of_commands_are_not_cut_short(shell: SimpleNamespace) -> None:
     text = " ".join(shell.piped("probe", "--help", program=shell.probe).stdout.split())
     assert "work Show progress on standard error, also inside other progress, and a result on standard output." in text

@@ -115,8 +115,21 @@ def dress(command: Any) -> None:
                 text = getattr(described, name, None)
                 if text:
                     setattr(described, name, escape(text))
+    else:
+        for parameter in command.params:
+            parameter.get_help_record = _bare(parameter.get_help_record)
     for below in getattr(command, "commands", {}).values():
         dress(below)
+
+
+def _bare(record: Callable[[Any], tuple[str, str] | None]) -> Callable[[Any], tuple[str, str] | None]:
+    """A parameter's line of help without the strokes that typer writes before brackets, meant for rich, in bare help too."""
+
+    def bare(context: Any) -> tuple[str, str] | None:
+        line = record(context)
+        return None if line is None else (line[0], line[1].replace("\\[", "["))
+
+    return bare
 
 
 def run(words: Sequence[str]) -> int:
