@@ -51,6 +51,11 @@ def numbers(shape, layout, dtype):
     return torch.randn(shape).to(dtype)
 
 
+def lies(tensor):
+    """Strides along the axes that have any."""
+    return [stride for stride, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1]
+
+
 def close(name, found, wanted, dtype):
     """Within the dtype's rounding, relative to the largest number."""
     error = (found.double() - wanted).abs().max() / (1.0 + wanted.abs().max())
@@ -98,8 +103,8 @@ def agree(case, layer, peer):
     assert y.dtype == dtype
     assert x.grad.dtype == dtype
     if case["layout"] in ("contiguous", "channels_last"):
-        assert y.stride() == x.stride()
-        assert x.grad.stride() == x.stride()
+        assert lies(y) == lies(x)
+        assert lies(x.grad) == lies(x)
     close("y", y, wanted, dtype)
     close("dx", x.grad, wide.grad, dtype)
     if add is not None:

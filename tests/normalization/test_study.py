@@ -171,11 +171,11 @@ from tenfold.normalization.study import norm_study
 
 digits = dataset("digits")
 few = replace(digits, inputs=digits.inputs[:400], labels=digits.labels[:400])
-norm_study(few, norms=["batch", "group"], batch_sizes=[4, 16], epochs=3, seeds=3, out=sys.argv[1])
+norm_study(few, norms=["batch", "group"], batch_sizes=[4, 16], epochs=15, seeds=3, out=sys.argv[1])
 """
 
 
-KILLED = {"norms": ["batch", "group"], "batch_sizes": [4, 16], "epochs": 3, "seeds": 3}
+KILLED = {"norms": ["batch", "group"], "batch_sizes": [4, 16], "epochs": 15, "seeds": 3}
 
 
 @pytest.fixture(scope="module")
