@@ -32,6 +32,9 @@ def reference_group_norm(
         y = y * by_channel(promoted(weight), x)
     if bias is not None:
         y = y + by_channel(promoted(bias), x)
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    if x.dim() in formats and not x.is_contiguous() and x.is_contiguous(memory_format=formats[x.dim()]):
+        y = y.contiguous(memory_format=formats[x.dim()])
     if add is None:
         return activated(y, activation).to(x.dtype)
     return activated(y + add, activation).to(torch.promote_types(x.dtype, add.dtype))

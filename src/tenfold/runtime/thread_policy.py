@@ -64,7 +64,7 @@ def _quota_v1(folder: Path) -> float | None:
 
 @lru_cache(maxsize=1)
 def _own_cpu_limit() -> float | None:
-    """This process's limit, read once: kernels ask before each call, and reading takes longer than a small one."""
+    """The limit of this process, read once: kernels ask before each call, and reading takes longer than a small one."""
     return cgroup_cpu_limit()
 
 
